@@ -1,0 +1,2 @@
+// Package broker is the Go SDK for brokers.
+package broker

@@ -1,0 +1,114 @@
+package broker
+
+import (
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// Storage keeps the replicas of one broker. broker/storagetest checks an implementation; broker/pebblelog is the
+// reference. All methods may be called from many goroutines; calls for one partition are serialized by the caller, except
+// Read, which may run beside a Write. Errors that are not coded mean that the storage refuses work from now on.
+type Storage interface {
+	// Identity returns what the storage knows of itself.
+	Identity() Identity
+
+	// Bind ties an empty storage to a cluster and broker, durably. On a bound one it returns CLUSTER_MISMATCH if they differ.
+	Bind(clusterID string, b messages.BrokerID) error
+
+	// MarkRunning makes the next open an unclean one, durably, until MarkClean: called after registration.
+	MarkRunning() error
+
+	// MarkClean records, durably, that the broker stopped in order under this broker epoch.
+	MarkClean(epoch messages.BrokerEpoch) error
+
+	// Replicas lists what the storage holds, in no order.
+	Replicas() ([]HeldReplica, error)
+
+	// Create makes an empty replica; it is no error if there is one already.
+	Create(p messages.PartitionID, topic messages.TopicName) error
+
+	// Log returns the state of one replica's log; ErrNoReplica if it is not held.
+	Log(p messages.PartitionID) (LogState, error)
+
+	// Write applies writes of any number of partitions, all or nothing. On return they are durable if Identity().Fsyncs.
+	Write(writes []Write) error
+
+	// Read returns whole batches from the one that holds the offset on, up to about maxBytes but at least one batch if
+	// there is any. Batches come in order and without gaps. It returns none at the log's end, and a CORRUPT_BATCH error
+	// for a batch whose checksum fails. ErrNoReplica if the replica is not held.
+	Read(p messages.PartitionID, from messages.Offset, maxBytes int) ([]*pb.StoredBatch, error)
+
+	// Truncate removes every record at and above the offset, durably. A batch that spans the offset is removed whole
+	// (batches are truncated only at their boundaries; the log end returned says where it ended up).
+	Truncate(p messages.PartitionID, to messages.Offset) (LogState, error)
+
+	// Remove deletes a replica, durably; it is no error if there is none.
+	Remove(p messages.PartitionID) error
+
+	// Close releases the storage. It does not mark it clean.
+	Close() error
+}
+
+// Identity is what a storage knows of itself.
+type Identity struct {
+	Storage   messages.StorageID
+	ClusterID string            // "" while not bound
+	Broker    messages.BrokerID // "" while not bound
+	// CleanEpoch is the broker epoch of the last orderly stop, 0 if the storage was open or new since.
+	CleanEpoch messages.BrokerEpoch
+	// Fsyncs: a Write is durable when it returns.
+	Fsyncs bool
+}
+
+// HeldReplica is one replica of the storage.
+type HeldReplica struct {
+	Partition messages.PartitionID
+	Topic     messages.TopicName
+}
+
+// LogState describes one replica's log.
+type LogState struct {
+	Start messages.Offset // first offset kept
+	End   messages.Offset // next offset to write
+	// HighWatermark is the last one that was written; it may be older than what was in memory before a crash.
+	HighWatermark messages.Offset
+	// Epochs are the leader epochs of the log with their first offsets, rising in both.
+	Epochs []EpochStart
+	// Producers is the memory of idempotent producers, rebuilt from the log as far as it is kept.
+	Producers []ProducerState
+}
+
+// EpochStart is the first offset of a leader epoch in a log.
+type EpochStart struct {
+	Epoch messages.LeaderEpoch
+	Start messages.Offset
+}
+
+// ProducerState is the last batches of one producer in one log, oldest first, at most ProducerBatches of them.
+type ProducerState struct {
+	Producer uint64
+	Batches  []ProducerBatch
+}
+
+// ProducerBatch is where a batch was stored.
+type ProducerBatch struct {
+	BaseSequence int64
+	Count        uint32
+	BaseOffset   messages.Offset
+}
+
+// ProducerBatches is how many batches of a producer a log remembers for recognising retries.
+const ProducerBatches = 5
+
+// Write is a change of one replica. Batches go to the log's end in order; their base offsets must be dense with it.
+type Write struct {
+	Partition messages.PartitionID
+	Batches   []*pb.StoredBatch
+	// HighWatermark replaces the stored one if it is higher; -1 leaves it.
+	HighWatermark messages.Offset
+	// Epoch, if set, is recorded as starting at the log's end even if no batch of it follows.
+	Epoch *EpochStart
+}
+
+// ErrNoReplica says that a storage does not hold a replica.
+var ErrNoReplica = messages.Errorf(messages.CodeUnknownPartition, "the storage holds no such replica")

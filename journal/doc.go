@@ -1,0 +1,2 @@
+// Package journal is the fenced, single-writer log of the cluster's metadata and what is built from it.
+package journal
