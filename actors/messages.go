@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"time"
-
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 
 	"github.com/highwater-io/highwater/messages"
@@ -151,9 +149,3 @@ type PublishAssignments struct {
 }
 
 func (PublishAssignments) publication() {}
-
-// BrokerHealth is the registry's soft knowledge of one broker, for monitors.
-type BrokerHealth struct {
-	LastHeartbeat time.Duration // Env.Now of the last heartbeat
-	Connection    *pb.Connection
-}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -28,7 +29,7 @@ type Storage interface {
 	Create(p messages.PartitionID, topic messages.TopicName) error
 
 	// Log returns the state of one replica's log; ErrNoReplica if it is not held.
-	Log(p messages.PartitionID) (LogState, error)
+	Log(p messages.PartitionID) (replica.LogState, error)
 
 	// Write applies writes of any number of partitions, all or nothing. On return they are durable if Identity().Fsyncs.
 	Write(writes []Write) error
@@ -40,7 +41,7 @@ type Storage interface {
 
 	// Truncate removes every record at and above the offset, durably. A batch that spans the offset is removed whole
 	// (batches are truncated only at their boundaries; the log end returned says where it ended up).
-	Truncate(p messages.PartitionID, to messages.Offset) (LogState, error)
+	Truncate(p messages.PartitionID, to messages.Offset) (replica.LogState, error)
 
 	// Remove deletes a replica, durably; it is no error if there is none.
 	Remove(p messages.PartitionID) error
@@ -66,40 +67,6 @@ type HeldReplica struct {
 	Topic     messages.TopicName
 }
 
-// LogState describes one replica's log.
-type LogState struct {
-	Start messages.Offset // first offset kept
-	End   messages.Offset // next offset to write
-	// HighWatermark is the last one that was written; it may be older than what was in memory before a crash.
-	HighWatermark messages.Offset
-	// Epochs are the leader epochs of the log with their first offsets, rising in both.
-	Epochs []EpochStart
-	// Producers is the memory of idempotent producers, rebuilt from the log as far as it is kept.
-	Producers []ProducerState
-}
-
-// EpochStart is the first offset of a leader epoch in a log.
-type EpochStart struct {
-	Epoch messages.LeaderEpoch
-	Start messages.Offset
-}
-
-// ProducerState is the last batches of one producer in one log, oldest first, at most ProducerBatches of them.
-type ProducerState struct {
-	Producer uint64
-	Batches  []ProducerBatch
-}
-
-// ProducerBatch is where a batch was stored.
-type ProducerBatch struct {
-	BaseSequence int64
-	Count        uint32
-	BaseOffset   messages.Offset
-}
-
-// ProducerBatches is how many batches of a producer a log remembers for recognising retries.
-const ProducerBatches = 5
-
 // Write is a change of one replica. Batches go to the log's end in order; their base offsets must be dense with it.
 type Write struct {
 	Partition messages.PartitionID
@@ -107,7 +74,7 @@ type Write struct {
 	// HighWatermark replaces the stored one if it is higher; -1 leaves it.
 	HighWatermark messages.Offset
 	// Epoch, if set, is recorded as starting at the log's end even if no batch of it follows.
-	Epoch *EpochStart
+	Epoch *replica.EpochStart
 }
 
 // ErrNoReplica says that a storage does not hold a replica.
