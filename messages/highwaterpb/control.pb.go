@@ -377,6 +377,149 @@ func (x *DeleteTopicResponse) GetRevision() uint64 {
 	return 0
 }
 
+// LeadershipQuery asks mon.v1.leadership for a page of the leaderships of all topics, or of one.
+type LeadershipQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// cursor is empty for the first page, then next of the page before.
+	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// limit 0: 500; at most 5,000.
+	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// min_revision: wait a moment until the controller has applied this revision.
+	MinRevision   uint64 `protobuf:"varint,4,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeadershipQuery) Reset() {
+	*x = LeadershipQuery{}
+	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeadershipQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeadershipQuery) ProtoMessage() {}
+
+func (x *LeadershipQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeadershipQuery.ProtoReflect.Descriptor instead.
+func (*LeadershipQuery) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LeadershipQuery) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *LeadershipQuery) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *LeadershipQuery) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LeadershipQuery) GetMinRevision() uint64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
+// LeadershipPage answers LeadershipQuery, in the order of topic names and partitions. Each leadership keeps the position
+// at which it was read; a reader keeps the higher epochs of page and subject.
+type LeadershipPage struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Error      *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Seen       *Seen                  `protobuf:"bytes,2,opt,name=seen,proto3" json:"seen,omitempty"`
+	Partitions []*Leadership          `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// next is empty with the last page.
+	Next          string `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeadershipPage) Reset() {
+	*x = LeadershipPage{}
+	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeadershipPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeadershipPage) ProtoMessage() {}
+
+func (x *LeadershipPage) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeadershipPage.ProtoReflect.Descriptor instead.
+func (*LeadershipPage) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LeadershipPage) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *LeadershipPage) GetSeen() *Seen {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *LeadershipPage) GetPartitions() []*Leadership {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *LeadershipPage) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
 var File_highwater_v1_control_proto protoreflect.FileDescriptor
 
 const file_highwater_v1_control_proto_rawDesc = "" +
@@ -416,7 +559,19 @@ const file_highwater_v1_control_proto_rawDesc = "" +
 	"\x13DeleteTopicResponse\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevisionB8Z6github.com/highwater-io/highwater/messages/highwaterpbb\x06proto3"
+	"\brevision\x18\x03 \x01(\x04R\brevision\"x\n" +
+	"\x0fLeadershipQuery\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12!\n" +
+	"\fmin_revision\x18\x04 \x01(\x04R\vminRevision\"\xb1\x01\n" +
+	"\x0eLeadershipPage\x12)\n" +
+	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12&\n" +
+	"\x04seen\x18\x02 \x01(\v2\x12.highwater.v1.SeenR\x04seen\x128\n" +
+	"\n" +
+	"partitions\x18\x03 \x03(\v2\x18.highwater.v1.LeadershipR\n" +
+	"partitions\x12\x12\n" +
+	"\x04next\x18\x04 \x01(\tR\x04nextB8Z6github.com/highwater-io/highwater/messages/highwaterpbb\x06proto3"
 
 var (
 	file_highwater_v1_control_proto_rawDescOnce sync.Once
@@ -430,28 +585,34 @@ func file_highwater_v1_control_proto_rawDescGZIP() []byte {
 	return file_highwater_v1_control_proto_rawDescData
 }
 
-var file_highwater_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_highwater_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_highwater_v1_control_proto_goTypes = []any{
 	(*ReplicaList)(nil),         // 0: highwater.v1.ReplicaList
 	(*CreateTopicRequest)(nil),  // 1: highwater.v1.CreateTopicRequest
 	(*CreateTopicResponse)(nil), // 2: highwater.v1.CreateTopicResponse
 	(*DeleteTopicRequest)(nil),  // 3: highwater.v1.DeleteTopicRequest
 	(*DeleteTopicResponse)(nil), // 4: highwater.v1.DeleteTopicResponse
-	nil,                         // 5: highwater.v1.CreateTopicRequest.LabelsEntry
-	(*Error)(nil),               // 6: highwater.v1.Error
-	(*Leadership)(nil),          // 7: highwater.v1.Leadership
+	(*LeadershipQuery)(nil),     // 5: highwater.v1.LeadershipQuery
+	(*LeadershipPage)(nil),      // 6: highwater.v1.LeadershipPage
+	nil,                         // 7: highwater.v1.CreateTopicRequest.LabelsEntry
+	(*Error)(nil),               // 8: highwater.v1.Error
+	(*Leadership)(nil),          // 9: highwater.v1.Leadership
+	(*Seen)(nil),                // 10: highwater.v1.Seen
 }
 var file_highwater_v1_control_proto_depIdxs = []int32{
-	5, // 0: highwater.v1.CreateTopicRequest.labels:type_name -> highwater.v1.CreateTopicRequest.LabelsEntry
-	0, // 1: highwater.v1.CreateTopicRequest.assignment:type_name -> highwater.v1.ReplicaList
-	6, // 2: highwater.v1.CreateTopicResponse.error:type_name -> highwater.v1.Error
-	7, // 3: highwater.v1.CreateTopicResponse.partitions:type_name -> highwater.v1.Leadership
-	6, // 4: highwater.v1.DeleteTopicResponse.error:type_name -> highwater.v1.Error
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7,  // 0: highwater.v1.CreateTopicRequest.labels:type_name -> highwater.v1.CreateTopicRequest.LabelsEntry
+	0,  // 1: highwater.v1.CreateTopicRequest.assignment:type_name -> highwater.v1.ReplicaList
+	8,  // 2: highwater.v1.CreateTopicResponse.error:type_name -> highwater.v1.Error
+	9,  // 3: highwater.v1.CreateTopicResponse.partitions:type_name -> highwater.v1.Leadership
+	8,  // 4: highwater.v1.DeleteTopicResponse.error:type_name -> highwater.v1.Error
+	8,  // 5: highwater.v1.LeadershipPage.error:type_name -> highwater.v1.Error
+	10, // 6: highwater.v1.LeadershipPage.seen:type_name -> highwater.v1.Seen
+	9,  // 7: highwater.v1.LeadershipPage.partitions:type_name -> highwater.v1.Leadership
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_highwater_v1_control_proto_init() }
@@ -466,7 +627,7 @@ func file_highwater_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_highwater_v1_control_proto_rawDesc), len(file_highwater_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
