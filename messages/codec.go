@@ -82,6 +82,7 @@ func brokerToProto(b *Broker) *pb.BrokerRecord {
 		Broker: string(b.ID), Incarnation: string(b.Incarnation), Storage: string(b.Storage), BrokerEpoch: uint64(b.Epoch),
 		Rack: string(b.Rack), Endpoints: b.Endpoints, Weight: uint32(b.Weight), Fsyncs: b.Fsyncs, Fenced: b.Fenced,
 		Stopping: b.Stopping, Draining: b.Draining, FencedReason: b.FencedReason, Host: b.Host, Pid: b.PID, Version: b.Version,
+		Suspect: b.Suspect,
 	}
 }
 
@@ -91,6 +92,7 @@ func brokerFromProto(p *pb.BrokerRecord) (*Broker, error) {
 		Epoch: BrokerEpoch(p.GetBrokerEpoch()), Rack: RackPath(p.GetRack()), Endpoints: p.GetEndpoints(),
 		Weight: int(p.GetWeight()), Fsyncs: p.GetFsyncs(), Fenced: p.GetFenced(), Stopping: p.GetStopping(),
 		Draining: p.GetDraining(), FencedReason: p.GetFencedReason(), Host: p.GetHost(), PID: p.GetPid(), Version: p.GetVersion(),
+		Suspect: p.GetSuspect(),
 	}
 	return b, b.ID.Validate()
 }

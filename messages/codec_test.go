@@ -35,7 +35,7 @@ func drawRecord(t *rapid.T) Record {
 		return &Broker{ID: "b1", Incarnation: "i", Storage: "s", Epoch: BrokerEpoch(rapid.Uint64().Draw(t, "epoch")), Rack: "r/x",
 			Endpoints: map[string]string{"nats": "127.0.0.1:1"}, Weight: rapid.IntRange(0, 1000).Draw(t, "weight"),
 			Fsyncs: rapid.Bool().Draw(t, "fsyncs"), Fenced: rapid.Bool().Draw(t, "fenced"), Stopping: rapid.Bool().Draw(t, "stopping"),
-			Draining: rapid.Bool().Draw(t, "draining"), FencedReason: "x", Host: "h", PID: 7, Version: "v"}
+			Draining: rapid.Bool().Draw(t, "draining"), Suspect: rapid.Bool().Draw(t, "suspect"), FencedReason: "x", Host: "h", PID: 7, Version: "v"}
 	case 3:
 		return &Topic{ID: drawTopicID(t), Name: "t", Partitions: 3, ReplicationFactor: 3, MinISR: 2, Labels: map[string]string{"a": "b"}, CreatedUnixMs: 9}
 	case 4:

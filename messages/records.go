@@ -59,6 +59,7 @@ type Broker struct {
 	Fenced       bool
 	Stopping     bool // in controlled shutdown
 	Draining     bool // gets no new replicas and no new leaderships
+	Suspect      bool // may hold less than it acknowledged: stays fenced until it has left every ISR and eligible set
 	FencedReason string
 	Host         string
 	PID          int64

@@ -639,22 +639,24 @@ func (x *ControllerClaimed) GetControllerEpoch() uint64 {
 
 // BrokerRecord is one registered broker.
 type BrokerRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Broker        string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Storage       string                 `protobuf:"bytes,3,opt,name=storage,proto3" json:"storage,omitempty"`
-	BrokerEpoch   uint64                 `protobuf:"varint,4,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
-	Rack          string                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
-	Endpoints     map[string]string      `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Weight        uint32                 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
-	Fsyncs        bool                   `protobuf:"varint,8,opt,name=fsyncs,proto3" json:"fsyncs,omitempty"`
-	Fenced        bool                   `protobuf:"varint,9,opt,name=fenced,proto3" json:"fenced,omitempty"`
-	Stopping      bool                   `protobuf:"varint,10,opt,name=stopping,proto3" json:"stopping,omitempty"`
-	Draining      bool                   `protobuf:"varint,11,opt,name=draining,proto3" json:"draining,omitempty"`
-	FencedReason  string                 `protobuf:"bytes,12,opt,name=fenced_reason,json=fencedReason,proto3" json:"fenced_reason,omitempty"`
-	Host          string                 `protobuf:"bytes,13,opt,name=host,proto3" json:"host,omitempty"`
-	Pid           int64                  `protobuf:"varint,14,opt,name=pid,proto3" json:"pid,omitempty"`
-	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Broker       string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	Incarnation  string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Storage      string                 `protobuf:"bytes,3,opt,name=storage,proto3" json:"storage,omitempty"`
+	BrokerEpoch  uint64                 `protobuf:"varint,4,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
+	Rack         string                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
+	Endpoints    map[string]string      `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Weight       uint32                 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
+	Fsyncs       bool                   `protobuf:"varint,8,opt,name=fsyncs,proto3" json:"fsyncs,omitempty"`
+	Fenced       bool                   `protobuf:"varint,9,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	Stopping     bool                   `protobuf:"varint,10,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	Draining     bool                   `protobuf:"varint,11,opt,name=draining,proto3" json:"draining,omitempty"`
+	FencedReason string                 `protobuf:"bytes,12,opt,name=fenced_reason,json=fencedReason,proto3" json:"fenced_reason,omitempty"`
+	Host         string                 `protobuf:"bytes,13,opt,name=host,proto3" json:"host,omitempty"`
+	Pid          int64                  `protobuf:"varint,14,opt,name=pid,proto3" json:"pid,omitempty"`
+	Version      string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
+	// suspect: the broker may hold less than it acknowledged, and stays fenced until it has left every ISR and eligible set.
+	Suspect       bool `protobuf:"varint,16,opt,name=suspect,proto3" json:"suspect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -792,6 +794,13 @@ func (x *BrokerRecord) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *BrokerRecord) GetSuspect() bool {
+	if x != nil {
+		return x.Suspect
+	}
+	return false
 }
 
 // TopicRecord is one topic. Its partitions are records of their own, in the same entry.
@@ -1161,7 +1170,7 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
 	"controller\x12)\n" +
-	"\x10controller_epoch\x18\x02 \x01(\x04R\x0fcontrollerEpoch\"\x85\x04\n" +
+	"\x10controller_epoch\x18\x02 \x01(\x04R\x0fcontrollerEpoch\"\x9f\x04\n" +
 	"\fBrokerRecord\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x18\n" +
@@ -1178,7 +1187,8 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\rfenced_reason\x18\f \x01(\tR\ffencedReason\x12\x12\n" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x0e \x01(\x03R\x03pid\x12\x18\n" +
-	"\aversion\x18\x0f \x01(\tR\aversion\x1a<\n" +
+	"\aversion\x18\x0f \x01(\tR\aversion\x12\x18\n" +
+	"\asuspect\x18\x10 \x01(\bR\asuspect\x1a<\n" +
 	"\x0eEndpointsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x02\n" +
