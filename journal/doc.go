@@ -1,2 +1,13 @@
 // Package journal is the fenced, single-writer log of the cluster's metadata and what is built from it.
+//
+//   - log.go: Log, the port to whatever keeps the entries; memory.go is the one in memory, with faults to inject, and
+//     journal/jetstream the one on JetStream. journal/journaltest is the suite that both pass.
+//   - entry.go: how one commit is written, and the hash chain over all of them.
+//   - committer.go: Committer, the pure state machine of group commit. It decides what to append, and settles appends
+//     whose outcome is not known. drive.go runs it against a Log where nothing cleverer is needed.
+//   - catalog.go: Catalog, the committed state in memory, for many readers.
+//   - recover.go: Recover rebuilds the catalog and refuses a log that is broken; Claim makes a process the only writer.
+//
+// There is one writer because every append names the sequence that it expects to follow: whoever appends next makes the
+// appends of everybody else fail. No lock and no clock is part of that.
 package journal
