@@ -107,7 +107,8 @@ type TopicView struct {
 	Labels            map[string]string `json:"labels"`
 	CreatedUnixMs     int64             `json:"created_unix_ms"`
 	Counts            PartitionCount    `json:"counts"`
-	Detail            []PartitionView   `json:"detail,omitempty"` // mon.v1.topic.<t> only
+	Detail            []PartitionView   `json:"detail,omitempty"` // mon.v1.topic.<t> only, as many as fit
+	DetailRemaining   int               `json:"detail_remaining,omitempty"`
 }
 
 // PartitionView is one partition, in mon.v1.partitions and mon.v1.partition.<t>.<p>.
