@@ -1,0 +1,105 @@
+package natsbus
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// Version is the release that the micro service reports, a semantic version. The build sets it.
+var Version = "0.1.0-dev"
+
+// Catalog is the committed state as the edge reads it; journal.Catalog is one. What it returns is shared and must not be
+// changed, and its callbacks run without a lock held.
+type Catalog interface {
+	actors.Cluster
+	// Applied is the journal position of what the other methods return, or an older one.
+	Applied() messages.Sequence
+	// Topics, Partitions and PartitionsOfTopic call f in the order of topic names and indexes, until it returns false.
+	Topics(f func(*messages.Topic) bool)
+	Partitions(f func(*messages.Topic, *messages.Partition) bool)
+	PartitionsOfTopic(id messages.TopicID, f func(*messages.Partition) bool)
+}
+
+// Tree is where the actors are. Tell never blocks; an error means that the message was not taken.
+type Tree interface {
+	Tell(to actors.Address, msg actors.Message) error
+	// Failed lists the actors that supervision has given up on.
+	Failed() []actors.Address
+}
+
+// Config is what an Edge needs. The connections belong to the caller and outlive the edge.
+type Config struct {
+	// Conn carries everything but system events. It should reconnect for ever and buffer nothing over a reconnect.
+	Conn *nats.Conn
+	// System is a connection of the system account; nil where there is none, then brokers die by their session only.
+	System *nats.Conn
+
+	Cluster    messages.ClusterName
+	Controller string // the name of this process, for people
+	Epoch      messages.ControllerEpoch
+	Catalog    Catalog
+	Logger     zerolog.Logger
+
+	// RackViolation reports whether replicas could be spread better over the racks of the brokers; nil counts none.
+	RackViolation func(replicas []messages.BrokerID, brokers map[messages.BrokerID]*messages.Broker) bool
+	// Problems are further reasons for not being healthy, of the process itself; nil has none. It must not block.
+	Problems func() []messages.HealthReason
+
+	// MaxOutstanding bounds the work that is admitted and not answered yet, in items of requests; default 20,000.
+	MaxOutstanding int
+	// MaxSessions bounds register and heartbeat requests that are not answered yet. They have room of their own, so that
+	// a flood of other requests fences nobody; default 5,000.
+	MaxSessions int
+	// MaxRequestBytes bounds the body of a request; default 4 MiB.
+	MaxRequestBytes int
+	// RequestTimeout is how long the edge waits for an actor's answer before it answers UNAVAILABLE itself; default 30 s.
+	RequestTimeout time.Duration
+	// RevisionWait is how long a monitor's min_revision may be waited for; default 2 s.
+	RevisionWait time.Duration
+	// DeletedRetention is how long the last-value stream keeps the word that a topic is gone; default 1 min.
+	DeletedRetention time.Duration
+}
+
+func (c *Config) setDefaults() {
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orDuration := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orInt(&c.MaxOutstanding, 20_000)
+	orInt(&c.MaxSessions, 5_000)
+	orInt(&c.MaxRequestBytes, 4<<20)
+	orDuration(&c.RequestTimeout, 30*time.Second)
+	orDuration(&c.RevisionWait, 2*time.Second)
+	orDuration(&c.DeletedRetention, time.Minute)
+	if c.RackViolation == nil {
+		c.RackViolation = func([]messages.BrokerID, map[messages.BrokerID]*messages.Broker) bool { return false }
+	}
+	if c.Problems == nil {
+		c.Problems = func() []messages.HealthReason { return nil }
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Conn == nil:
+		return messages.Errorf(messages.CodeInternal, "the edge needs a connection")
+	case c.Catalog == nil:
+		return messages.Errorf(messages.CodeInternal, "the edge needs a catalog")
+	case c.MaxOutstanding < 1 || c.MaxSessions < 1 || c.MaxRequestBytes < 1:
+		return messages.Errorf(messages.CodeInvalidRequest, "the limits of the edge must be positive")
+	case c.RequestTimeout < 0 || c.RevisionWait < 0 || c.DeletedRetention < 0:
+		return messages.Errorf(messages.CodeInvalidRequest, "the times of the edge must be positive")
+	}
+	return c.Cluster.Validate()
+}

@@ -1,0 +1,278 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// streamTimeout bounds one request about the stream of last values; streamCheck is the pause between two looks at it.
+const (
+	streamTimeout = 5 * time.Second
+	streamCheck   = 30 * time.Second
+)
+
+// ensureLeadershipStream makes the stream that keeps the last value of every leadership subject. It is in memory: what it
+// holds is published anew at every activation. A stream that is there and does that is left as its operator wants it.
+func (e *Edge) ensureLeadershipStream(ctx context.Context) error {
+	name := messages.LeadershipStream(e.cfg.Cluster)
+	subjects := []string{e.subjects.LeadershipAll()}
+	s, err := e.js.Stream(ctx, name)
+	if err == nil {
+		c := s.CachedInfo().Config
+		if slices.Equal(c.Subjects, subjects) && c.MaxMsgsPerSubject == 1 {
+			return nil
+		}
+		c.Subjects, c.MaxMsgsPerSubject = subjects, 1
+		_, err = e.js.UpdateStream(ctx, c)
+	} else if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = e.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: name, Description: "last leadership of every partition of cluster " + string(e.cfg.Cluster),
+			Subjects: subjects, Storage: jetstream.MemoryStorage, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
+			AllowDirect: true, Duplicates: time.Second,
+		})
+	}
+	if err != nil {
+		return messages.Errorf(messages.CodeUnavailable, "the stream %s of last leadership values: %v", name, err)
+	}
+	return nil
+}
+
+// Publish says what has been committed. It never waits.
+func (e *Edge) Publish(all []actors.Publication, seen messages.Seen) {
+	for _, p := range all {
+		switch p := p.(type) {
+		case actors.PublishLeadership:
+			e.publishLeadership(p, seen)
+		case actors.PublishAssignments:
+			e.publishAssignments(p, seen)
+		default:
+			e.cfg.Logger.Error().Type("publication", p).Msg("publication of no known kind")
+		}
+	}
+}
+
+// publishLeadership announces one partition. A late word of a topic that has been deleted meanwhile must not take the place
+// of what its successor under the same name has said: so the word of a topic counts only while the catalog has it, and the
+// word of its end only until the name is used again.
+func (e *Edge) publishLeadership(p actors.PublishLeadership, seen messages.Seen) {
+	if p.Partition == nil {
+		return
+	}
+	e.out.putLatest(func() *nats.Msg {
+		l := messages.LeadershipOf(p.Topic, p.Partition, seen)
+		if p.Deleted {
+			if next, ok := e.cfg.Catalog.TopicByName(p.Topic); ok && int(p.Partition.ID.Index) < next.Partitions {
+				return nil
+			}
+			l.Leader, l.Deleted = "", true
+			e.retired.add(p.Topic, p.Partition.ID.Index, time.Now())
+		} else if _, ok := e.cfg.Catalog.Topic(p.Partition.ID.Topic); !ok {
+			return nil
+		}
+		return e.leadershipMsg(l)
+	})
+}
+
+func (e *Edge) leadershipMsg(l *pb.Leadership) *nats.Msg {
+	data, err := proto.Marshal(l)
+	if err != nil {
+		e.cfg.Logger.Error().Err(err).Str("topic", l.GetTopic()).Msg("leadership cannot be written")
+		return nil
+	}
+	return &nats.Msg{Subject: e.subjects.Leadership(messages.TopicName(l.GetTopic()), l.GetPartition()), Data: data}
+}
+
+// publishAllLeadership announces what the catalog holds: at activation, because the words after the predecessor's last
+// commits may never have been said, and after a reconnect.
+func (e *Edge) publishAllLeadership() {
+	n := 0
+	e.cfg.Catalog.Partitions(func(t *messages.Topic, p *messages.Partition) bool {
+		n++
+		e.out.putLatest(func() *nats.Msg {
+			now, ok := e.cfg.Catalog.Partition(p.ID) // again, under the lock of the queue: see putLatest
+			if !ok {
+				return nil
+			}
+			return e.leadershipMsg(messages.LeadershipOf(t.Name, now, e.seen()))
+		})
+		return true
+	})
+	e.cfg.Logger.Debug().Int("partitions", n).Msg("leadership published from the catalog")
+}
+
+// publishAssignments sends a batch to one broker. A batch that cannot be sent leaves a gap in the feed; the broker sees it
+// and takes a snapshot.
+func (e *Edge) publishAssignments(p actors.PublishAssignments, seen messages.Seen) {
+	batch := &pb.AssignmentBatch{
+		Seen: messages.SeenToProto(seen), Broker: string(p.Broker),
+		Feed:        &pb.FeedPosition{Feed: uint64(p.Feed), Position: p.Position},
+		Assignments: p.Assignments, Removals: p.Removals,
+	}
+	if b := e.cfg.Catalog.Brokers()[p.Broker]; b != nil {
+		batch.BrokerEpoch = uint64(b.Epoch)
+	}
+	data, err := proto.Marshal(batch)
+	if limit := e.cfg.Conn.MaxPayload(); err == nil && limit > 0 && int64(len(data)) > limit {
+		err = messages.Errorf(messages.CodeTooLarge, "the batch has %d bytes, NATS takes %d", len(data), limit)
+	}
+	if err != nil {
+		e.cfg.Logger.Error().Err(err).Str("broker", string(p.Broker)).Msg("assignments not sent")
+		return
+	}
+	e.out.put(&nats.Msg{Subject: e.subjects.Assignments(p.Broker), Data: data}, nil)
+}
+
+// retired are topics whose end has been announced. Their last values leave the stream after a while.
+type retired struct {
+	mu     sync.Mutex
+	topics map[messages.TopicName]retirement
+}
+
+type retirement struct {
+	since      time.Time
+	partitions int32 // as many as were announced as gone, from 0 on
+}
+
+func newRetired() *retired { return &retired{topics: map[messages.TopicName]retirement{}} }
+
+func (r *retired) add(t messages.TopicName, partition int32, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.topics[t] = retirement{since: now, partitions: max(r.topics[t].partitions, partition+1)}
+}
+
+// due takes out what was announced before a time.
+func (r *retired) due(before time.Time) map[messages.TopicName]retirement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[messages.TopicName]retirement{}
+	for t, at := range r.topics {
+		if at.since.Before(before) {
+			out[t] = at
+			delete(r.topics, t)
+		}
+	}
+	return out
+}
+
+// keepLeadership looks after the stream of last values: it says the end of topics that were deleted while nobody could say
+// it, lets deleted topics go, and fills the stream again should it have lost its memory.
+func (e *Edge) keepLeadership() {
+	e.out.settled()
+	e.announceVanished()
+	pause := max(10*time.Millisecond, min(time.Second, e.cfg.DeletedRetention/4))
+	t := time.NewTicker(pause)
+	defer t.Stop()
+	checked := time.Now()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case now := <-t.C:
+			for topic, r := range e.retired.due(now.Add(-e.cfg.DeletedRetention)) {
+				if err := e.purge(topic, r); err != nil {
+					e.cfg.Logger.Debug().Err(err).Str("topic", string(topic)).Msg("leadership of a deleted topic not purged")
+				}
+			}
+			if now.Sub(checked) >= streamCheck {
+				checked = now
+				e.refill()
+			}
+		}
+	}
+}
+
+// purge takes a deleted topic out of the stream. The last sequence is read before the catalog is asked whether the name is
+// used again: what a successor says is stored behind it and stays.
+func (e *Edge) purge(topic messages.TopicName, r retirement) error {
+	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+	defer cancel()
+	s, err := e.js.Stream(ctx, messages.LeadershipStream(e.cfg.Cluster))
+	if err != nil {
+		return err
+	}
+	upTo := jetstream.WithPurgeSequence(s.CachedInfo().State.LastSeq + 1)
+	next, used := e.cfg.Catalog.TopicByName(topic)
+	if !used {
+		return s.Purge(ctx, jetstream.WithPurgeSubject(e.subjects.LeadershipTopic(topic)), upTo)
+	}
+	for i := int32(next.Partitions); i < r.partitions; i++ {
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(e.subjects.Leadership(topic, i)), upTo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// announceVanished says of every leadership in the stream that the catalog has not, that it is gone: its controller stopped
+// between the commit of the deletion and the word of it.
+func (e *Edge) announceVanished() {
+	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+	defer cancel()
+	s, err := e.js.Stream(ctx, messages.LeadershipStream(e.cfg.Cluster))
+	if err != nil {
+		e.cfg.Logger.Warn().Err(err).Msg("leadership stream not read")
+		return
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(e.subjects.LeadershipAll()))
+	if err != nil {
+		e.cfg.Logger.Warn().Err(err).Msg("leadership stream not read")
+		return
+	}
+	for subject := range info.State.Subjects {
+		name, index, ok := e.subjects.ParseLeadership(subject)
+		if !ok {
+			continue
+		}
+		if t, exists := e.cfg.Catalog.TopicByName(name); exists && int(index) < t.Partitions {
+			continue
+		}
+		l := &pb.Leadership{}
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if err != nil || proto.Unmarshal(m.Data, l) != nil {
+			l = &pb.Leadership{}
+		}
+		l.Topic, l.Partition, l.Leader, l.Deleted = string(name), index, "", true
+		e.out.putLatest(func() *nats.Msg {
+			if t, exists := e.cfg.Catalog.TopicByName(name); exists && int(index) < t.Partitions {
+				return nil
+			}
+			e.retired.add(name, index, time.Now())
+			return e.leadershipMsg(l)
+		})
+	}
+}
+
+// refill publishes everything again when the stream holds fewer last values than there are partitions.
+func (e *Edge) refill() {
+	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+	defer cancel()
+	partitions := uint64(0)
+	e.cfg.Catalog.Topics(func(t *messages.Topic) bool {
+		partitions += uint64(t.Partitions)
+		return true
+	})
+	s, err := e.js.Stream(ctx, messages.LeadershipStream(e.cfg.Cluster))
+	if err == nil && s.CachedInfo().State.NumSubjects >= partitions {
+		return
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = e.ensureLeadershipStream(ctx)
+	}
+	if err != nil {
+		e.cfg.Logger.Warn().Err(err).Msg("leadership stream not checked")
+		return
+	}
+	e.publishAllLeadership()
+}

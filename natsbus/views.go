@@ -1,0 +1,296 @@
+package natsbus
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/highwater-io/highwater/journal"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// summary is what one pass over all partitions finds.
+type summary struct {
+	revision messages.Sequence
+	counts   messages.PartitionCount
+	loads    map[messages.BrokerID]load
+}
+
+// load is what a broker has to carry.
+type load struct{ replicas, leaders, inSync int }
+
+// summaries keeps the summary of the newest revision that was asked for, because monitors ask often and much changes
+// seldom.
+type summaries struct {
+	mu   sync.Mutex
+	last *summary
+}
+
+// of returns the summary of the catalog as it is, or as it was at a moment during the call.
+func (s *summaries) of(e *Edge) *summary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := e.cfg.Catalog.Applied()
+	if s.last != nil && s.last.revision == at {
+		return s.last
+	}
+	brokers := e.cfg.Catalog.Brokers()
+	out := &summary{revision: at, loads: make(map[messages.BrokerID]load, len(brokers))}
+	e.cfg.Catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
+		out.add(p, e.cfg.RackViolation(p.Replicas, brokers))
+		return true
+	})
+	s.last = out
+	return out
+}
+
+func (s *summary) add(p *messages.Partition, violation bool) {
+	journal.CountPartition(&s.counts, p)
+	if violation {
+		s.counts.RackViolation++
+	}
+	for _, b := range p.Replicas {
+		l := s.loads[b]
+		l.replicas++
+		if slices.Contains(p.ISR, b) {
+			l.inSync++
+		}
+		if p.Leader == b {
+			l.leaders++
+		}
+		s.loads[b] = l
+	}
+}
+
+// viewHealth serves mon.v1.health.
+func (e *Edge) viewHealth(*inquiry) (any, string, error) { return e.healthView(), "", nil }
+
+func (e *Edge) healthView() messages.HealthView {
+	v := messages.HealthView{
+		Controller: e.cfg.Controller, Brokers: countBrokers(e.cfg.Catalog.Brokers()), Partitions: e.health.of(e).counts,
+		Failed: []string{}, Reasons: []messages.HealthReason{},
+	}
+	if c := e.cfg.Catalog.Identity(); c != nil {
+		v.ClusterID = c.ID
+	}
+	for _, a := range e.tree.Failed() {
+		v.Failed = append(v.Failed, address(a).String())
+	}
+	unhealthy := false
+	reason := func(grave bool, code string, n int, detail string) {
+		if n > 0 {
+			v.Reasons = append(v.Reasons, messages.HealthReason{Code: code, Count: n, Detail: detail})
+			unhealthy = unhealthy || grave
+		}
+	}
+	reason(true, "OFFLINE", v.Partitions.Offline, "partitions without a leader")
+	reason(true, "UNDER_MIN_ISR", v.Partitions.UnderMinISR, "partitions that refuse acks=all")
+	reason(true, "ACTOR_FAILED", len(v.Failed), strings.Join(v.Failed[:min(len(v.Failed), 10)], ", "))
+	for _, p := range e.cfg.Problems() {
+		reason(true, p.Code, p.Count, p.Detail)
+	}
+	reason(false, "UNDER_REPLICATED", v.Partitions.UnderReplicated, "partitions with a replica outside the ISR")
+	reason(false, "BROKER_FENCED", v.Brokers.Fenced, strings.Join(messages.BrokerStrings(v.Brokers.IDs), ", "))
+	reason(false, "RACK_VIOLATION", v.Partitions.RackViolation, "partitions that could be spread better over the racks")
+	switch {
+	case unhealthy:
+		v.Status = "UNHEALTHY"
+	case len(v.Reasons) > 0:
+		v.Status = "DEGRADED"
+	default:
+		v.Status = "HEALTHY"
+	}
+	return v
+}
+
+func countBrokers(all map[messages.BrokerID]*messages.Broker) messages.BrokerCounts {
+	c := messages.BrokerCounts{IDs: []messages.BrokerID{}}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		c.Total++
+		switch brokerState(all[id]) {
+		case "fenced":
+			c.Fenced++
+			c.IDs = append(c.IDs, id)
+		case "stopping":
+			c.Stopping++
+		case "draining":
+			c.Draining++
+		default:
+			c.Active++
+		}
+	}
+	return c
+}
+
+// brokerState is the one state that says most about a broker.
+func brokerState(b *messages.Broker) string {
+	switch {
+	case b.Fenced:
+		return "fenced"
+	case b.Stopping:
+		return "stopping"
+	case b.Draining:
+		return "draining"
+	}
+	return "active"
+}
+
+// viewOverview serves mon.v1.overview.
+func (e *Edge) viewOverview(q *inquiry) (any, string, error) {
+	v := messages.OverviewView{Health: e.healthView(), Brokers: []messages.BrokerView{}}
+	e.cfg.Catalog.Topics(func(*messages.Topic) bool {
+		v.Topics++
+		return true
+	})
+	if c := e.cfg.Catalog.Identity(); c != nil {
+		v.Settings = c.Settings
+	}
+	f := filler{budget: q.budget / 2} // the health is in the other half
+	for _, b := range sortedBrokers(e.cfg.Catalog.Brokers()) {
+		view := e.brokerView(b)
+		if _, fits := f.take(view); !fits {
+			break // more brokers than fit: the list endpoint pages
+		}
+		v.Brokers = append(v.Brokers, view)
+	}
+	return v, "", nil
+}
+
+func sortedBrokers(all map[messages.BrokerID]*messages.Broker) []*messages.Broker {
+	out := make([]*messages.Broker, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[id])
+	}
+	return out
+}
+
+func (e *Edge) brokerView(b *messages.Broker) messages.BrokerView {
+	l := e.health.of(e).loads[b.ID]
+	endpoints := b.Endpoints
+	if endpoints == nil {
+		endpoints = map[string]string{}
+	}
+	return messages.BrokerView{
+		ID: b.ID, State: brokerState(b), Rack: b.Rack, Host: b.Host, PID: b.PID, Epoch: b.Epoch, Incarnation: b.Incarnation,
+		Storage: b.Storage, Fsyncs: b.Fsyncs, Weight: b.Weight, Endpoints: endpoints, Leaders: l.leaders, Replicas: l.replicas,
+		InSync: l.inSync, FencedReason: b.FencedReason, HeartbeatAgeMs: e.heard.age(b.ID, time.Now()), Version: b.Version,
+	}
+}
+
+// viewBroker serves mon.v1.broker.<id>, with as many of its partitions as fit.
+func (e *Edge) viewBroker(q *inquiry) (any, string, error) {
+	id := messages.BrokerID(q.args[0])
+	b, ok := e.cfg.Catalog.Brokers()[id]
+	if !ok {
+		return nil, "", messages.Errorf(messages.CodeUnknownBroker, "broker %q is not registered", clip(q.args[0], 64))
+	}
+	v := e.brokerView(b)
+	var mine []messages.PartitionView
+	e.cfg.Catalog.PartitionsOf(id, func(p *messages.Partition) bool {
+		if t, ok := e.cfg.Catalog.Topic(p.ID.Topic); ok {
+			mine = append(mine, e.partitionView(t, p))
+		}
+		return true
+	})
+	slices.SortFunc(mine, comparePartitionViews)
+	f := filler{budget: q.budget}
+	v.Partitions, v.PartitionsRemaining = fit(&f, mine)
+	return v, "", nil
+}
+
+func comparePartitionViews(a, b messages.PartitionView) int {
+	if n := strings.Compare(string(a.Topic), string(b.Topic)); n != 0 {
+		return n
+	}
+	return int(a.Partition) - int(b.Partition)
+}
+
+// viewTopic serves mon.v1.topic.<t>, with as many of its partitions as fit.
+func (e *Edge) viewTopic(q *inquiry) (any, string, error) {
+	t, ok := e.cfg.Catalog.TopicByName(messages.TopicName(q.args[0]))
+	if !ok {
+		return nil, "", messages.Errorf(messages.CodeUnknownTopic, "no topic has the name %q", clip(q.args[0], 64))
+	}
+	v := e.topicView(t)
+	var all []messages.PartitionView
+	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
+		all = append(all, e.partitionView(t, p))
+		return true
+	})
+	f := filler{budget: q.budget}
+	v.Detail, v.DetailRemaining = fit(&f, all)
+	return v, "", nil
+}
+
+func (e *Edge) topicView(t *messages.Topic) messages.TopicView {
+	labels := t.Labels
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	v := messages.TopicView{ID: t.ID, Name: t.Name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor,
+		MinISR: t.MinISR, Labels: labels, CreatedUnixMs: t.CreatedUnixMs}
+	brokers := e.cfg.Catalog.Brokers()
+	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
+		journal.CountPartition(&v.Counts, p)
+		if e.cfg.RackViolation(p.Replicas, brokers) {
+			v.Counts.RackViolation++
+		}
+		return true
+	})
+	return v
+}
+
+// viewPartition serves mon.v1.partition.<t>.<p>.
+func (e *Edge) viewPartition(q *inquiry) (any, string, error) {
+	t, ok := e.cfg.Catalog.TopicByName(messages.TopicName(q.args[0]))
+	if !ok {
+		return nil, "", messages.Errorf(messages.CodeUnknownTopic, "no topic has the name %q", clip(q.args[0], 64))
+	}
+	index, err := strconv.ParseInt(q.args[1], 10, 32)
+	p, ok := e.cfg.Catalog.Partition(messages.PartitionID{Topic: t.ID, Index: int32(index)})
+	if err != nil || !ok {
+		return nil, "", messages.Errorf(messages.CodeUnknownPartition, "topic %q has the partitions 0 to %d, not %q", t.Name, t.Partitions-1,
+			clip(q.args[1], 32))
+	}
+	return e.partitionView(t, p), "", nil
+}
+
+func (e *Edge) partitionView(t *messages.Topic, p *messages.Partition) messages.PartitionView {
+	v := messages.PartitionView{
+		Topic: t.Name, TopicID: t.ID, Partition: p.ID.Index, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Epoch: p.Epoch,
+		Replicas: present(p.Replicas), ISR: present(p.ISR), Eligible: present(p.Eligible), Missing: []messages.BrokerID{},
+		MinISR: messages.EffectiveMinISR(p.MinISR, len(p.Replicas)), HighWatermark: p.HighWatermark, LeaderProven: p.LeaderProven,
+		LastLeader: p.LastLeader, Reason: p.Reason, State: partitionState(p),
+		RackViolation: e.cfg.RackViolation(p.Replicas, e.cfg.Catalog.Brokers()),
+	}
+	for _, b := range p.Replicas {
+		if !slices.Contains(p.ISR, b) {
+			v.Missing = append(v.Missing, b)
+		}
+	}
+	return v
+}
+
+// partitionState is the worst that can be said of a partition.
+func partitionState(p *messages.Partition) string {
+	switch {
+	case p.Leader == "":
+		return "offline"
+	case len(p.ISR) < messages.EffectiveMinISR(p.MinISR, len(p.Replicas)):
+		return "under_min_isr"
+	case len(p.ISR) < len(p.Replicas):
+		return "under_replicated"
+	}
+	return "online"
+}
+
+// present makes the empty list out of none, so that JSON has [] and not null.
+func present(ids []messages.BrokerID) []messages.BrokerID {
+	if ids == nil {
+		return []messages.BrokerID{}
+	}
+	return ids
+}
