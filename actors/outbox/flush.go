@@ -1,0 +1,107 @@
+package outbox
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// flush sends what has gathered, in as few batches as the limits allow.
+func (s *State) flush(env actors.Env, fx *actors.Effects) {
+	s.dropDeleted(env)
+	for range maxBatches {
+		batch := s.batch()
+		if len(batch.Assignments) == 0 && len(batch.Removals) == 0 {
+			break
+		}
+		s.position++
+		batch.Position = s.position
+		fx.Publish = append(fx.Publish, batch)
+	}
+	if len(s.gathered) > 0 || len(s.removals) > 0 {
+		s.flushing = true
+		fx.Wakes = append(fx.Wakes, actors.Wake{After: again, Msg: actors.Flush{}})
+	} else {
+		s.order = nil
+	}
+	if len(fx.Publish) > 0 {
+		s.lastSent, s.quiet = env.Now, 0
+		s.watch(env, fx)
+	}
+}
+
+// dropDeleted takes out the assignments of topics that do not exist any more. A partition's last change may be told after the
+// order to remove its topic was sent; the broker would make the replica again.
+func (s *State) dropDeleted(env actors.Env) {
+	exists := map[messages.TopicID]bool{}
+	for id := range s.gathered {
+		there, looked := exists[id.Topic]
+		if !looked {
+			_, there = env.Cluster.Topic(id.Topic)
+			exists[id.Topic] = there
+		}
+		if _, gone := s.removing[id.Topic]; gone || !there {
+			delete(s.gathered, id)
+		}
+	}
+}
+
+// batch takes the next batch out of what has gathered: removals first, so that a topic that was made again finds room.
+func (s *State) batch() actors.PublishAssignments {
+	b := actors.PublishAssignments{Broker: s.broker, Feed: s.feed}
+	size := 0
+	fits := func(m proto.Message) bool {
+		n := proto.Size(m) + 4
+		if size > 0 && size+n > maxBytes {
+			return false
+		}
+		size += n
+		return true
+	}
+	for len(s.removals) > 0 && len(b.Removals) < maxRemovals && fits(s.removals[0].order) {
+		b.Removals = append(b.Removals, s.removals[0].order)
+		delete(s.removing, s.removals[0].topic)
+		s.removals = s.removals[1:]
+	}
+	for len(s.order) > 0 && len(b.Assignments) < maxAssignments {
+		if a, ok := s.gathered[s.order[0]]; ok {
+			if !fits(a) {
+				break
+			}
+			b.Assignments = append(b.Assignments, a)
+			delete(s.gathered, s.order[0])
+		}
+		s.order = s.order[1:]
+	}
+	return b
+}
+
+// lookAtQuiet announces the last position if nothing was sent for long enough, so that a broker notices a lost last batch.
+func (s *State) lookAtQuiet(env actors.Env, fx *actors.Effects) {
+	if s.quiet < len(quietPauses) && env.Now-s.lastSent >= quietPauses[s.quiet] {
+		s.quiet++
+		s.announce(fx)
+	}
+	s.watch(env, fx)
+}
+
+// announce sends the last position without content.
+func (s *State) announce(fx *actors.Effects) {
+	fx.Publish = append(fx.Publish, actors.PublishAssignments{Broker: s.broker, Feed: s.feed, Position: s.position})
+}
+
+// watch sets the next look at the quiet for when the position must be announced again, if that is before the one that is on
+// its way.
+func (s *State) watch(env actors.Env, fx *actors.Effects) {
+	if s.quiet >= len(quietPauses) {
+		return
+	}
+	due := s.lastSent + quietPauses[s.quiet]
+	if s.watching && s.lookDue <= due {
+		return
+	}
+	s.watching, s.lookDue = true, due
+	s.look++
+	fx.Wakes = append(fx.Wakes, actors.Wake{After: max(due-env.Now, again), Msg: lookAtQuiet{number: s.look}})
+}

@@ -1,0 +1,73 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// Limits of a batch and of a step, and the pauses.
+const (
+	maxAssignments = 2000      // in one batch
+	maxRemovals    = 200       // in one batch
+	maxBytes       = 512 << 10 // of one batch, but for a single item that is larger
+	maxBatches     = 8         // in one step; the next one follows at once
+	gather         = 2 * time.Millisecond
+	again          = time.Millisecond // pause before the next step when one was not enough
+)
+
+// quietPauses are the times after the last batch at which its position is announced again.
+var quietPauses = [...]time.Duration{time.Second, 5 * time.Second}
+
+// Machine gathers for one broker, the one of its address. The zero value is ready.
+type Machine struct{}
+
+var _ actors.Machine[*State] = Machine{}
+
+// State is one life of an outbox.
+type State struct {
+	broker   messages.BrokerID
+	feed     messages.Sequence
+	position uint64
+
+	// gathered has the newest assignment of each partition that is not sent yet; order is in which they came first, and may
+	// name partitions that are not gathered any more.
+	gathered map[messages.PartitionID]*pb.Assignment
+	order    []messages.PartitionID
+	removals []removal
+	removing map[messages.TopicID]struct{}
+	flushing bool // a Flush is on its way
+
+	// lastSent is when the last batch was sent, quiet how often its position was announced since. While watching, the look
+	// at the quiet with number look comes at lookDue; others are ignored.
+	lastSent time.Duration
+	quiet    int
+	watching bool
+	look     uint64
+	lookDue  time.Duration
+}
+
+type removal struct {
+	topic messages.TopicID
+	order *pb.Removal
+}
+
+// lookAtQuiet is the outbox's message to itself: is it time to announce the last position again?
+type lookAtQuiet struct{ number uint64 }
+
+// Load begins a new life with a new feed id, made of the journal's position and chance, so that neither a later controller nor
+// a restart at the same position has it again. It fails for an address that is no outbox.
+func (Machine) Load(env actors.Env, self actors.Address) (*State, error) {
+	if self.Kind != actors.KindOutbox || self.Broker == "" {
+		return nil, messages.Errorf(messages.CodeInternal, "%+v is not the address of an outbox", self)
+	}
+	chance := uint32(env.Random[0]>>32) ^ uint32(env.Random[1])
+	return &State{
+		broker:   self.Broker,
+		feed:     (env.Applied+1)<<32 | messages.Sequence(chance),
+		gathered: map[messages.PartitionID]*pb.Assignment{},
+		removing: map[messages.TopicID]struct{}{},
+	}, nil
+}

@@ -1,0 +1,112 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// heartbeat notes contact and answers with the lease. It counts from its arrival, however long it was on its way.
+func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.HeartbeatResponse, *messages.Error) {
+	if err := speaksFor(principal, r.GetBroker()); err != nil {
+		return nil, err
+	}
+	id := messages.BrokerID(r.GetBroker())
+	b := t.brokers[id]
+	mine := b != nil && r.GetBrokerEpoch() == uint64(b.Epoch) && r.GetIncarnation() == string(b.Incarnation)
+	if t.ahead(id, r.GetSeen(), r.GetBrokerEpoch()) {
+		if mine { // it lives: silence must not be held against it
+			t.touch(t.state.session(id), t.env.Now)
+		}
+		return nil, t.errAhead(r.GetSeen())
+	}
+	if !mine {
+		return nil, errStale(b, r.GetBrokerEpoch())
+	}
+	if err := checkConnection(r.GetConnection()); err != nil {
+		return nil, err
+	}
+	ses := t.state.session(id)
+	if !t.hear(ses, connectionOf(r.GetConnection())) {
+		return t.lease(0, b.Fenced, false), nil
+	}
+	return t.contact(ses, b, r), nil
+}
+
+// contact decides what a heartbeat that counts changes.
+func (t *step) contact(ses *session, b *messages.Broker, r *pb.HeartbeatRequest) *pb.HeartbeatResponse {
+	fenced, stopping := b.Fenced, b.Stopping
+	switch {
+	case r.GetStorageFailed():
+		if !fenced {
+			t.fence(b, reasonStorageFailed)
+			fenced = true
+		}
+	case r.GetWantsStop():
+		if !fenced && !stopping {
+			t.beginStop(b)
+		}
+	case fenced && !stopping && r.GetReady():
+		fenced = !t.unfence(ses, b)
+	}
+	// In the step that begins the stop, an election may still be under way that knows nothing of it: ask again.
+	ses.mayStop = r.GetWantsStop() && fenced || stopping && (fenced || t.idle(b.ID))
+	if fenced || ses.gone {
+		return t.lease(0, fenced, ses.mayStop)
+	}
+	return t.lease(t.settings.Lease(), false, ses.mayStop)
+}
+
+func (t *step) beginStop(b *messages.Broker) {
+	c := *b
+	c.Stopping = true
+	t.record(&c)
+	t.broadcast(b.ID, actors.BrokerChanged{Broker: b.ID})
+	t.event(BrokerStopping{Broker: b.ID})
+}
+
+// lease returns the answer to a heartbeat. The lease is the SDK's to reckon, from the moment it sent the heartbeat.
+func (t *step) lease(d time.Duration, fenced, mayStop bool) *pb.HeartbeatResponse {
+	return &pb.HeartbeatResponse{LeaseMs: uint32(d / time.Millisecond), Fenced: fenced, MayStop: mayStop, Seen: t.seen()}
+}
+
+// speaksFor is DENIED unless a broker speaks for itself.
+func speaksFor(principal, broker string) *messages.Error {
+	if principal != broker || broker == "" {
+		return messages.Errorf(messages.CodeDenied, "%.80q may not speak for broker %.80q", principal, broker)
+	}
+	return nil
+}
+
+// ahead reports whether somebody has seen more than this controller holds. No committed position and no epoch that was ever
+// given to a broker is above Applied.
+func (t *step) ahead(b messages.BrokerID, seen *pb.Seen, epoch uint64) bool {
+	s := messages.SeenFromProto(seen)
+	known := t.brokers[b] != nil && uint64(t.brokers[b].Epoch) == epoch
+	if s.Controller <= t.env.Controller && s.Sequence <= t.env.Applied && (known || epoch <= uint64(t.env.Applied)) {
+		return false
+	}
+	t.event(PositionAhead{Broker: b, Seen: messages.Seen{Controller: s.Controller, Sequence: max(s.Sequence, messages.Sequence(epoch))}})
+	return true
+}
+
+func (t *step) errAhead(seen *pb.Seen) *messages.Error {
+	s := messages.SeenFromProto(seen)
+	if s.Controller > t.env.Controller {
+		return messages.Errorf(messages.CodeNotActiveController,
+			"the broker has heard of controller epoch %d, this controller has epoch %d", s.Controller, t.env.Controller)
+	}
+	return messages.Errorf(messages.CodeNotActiveController, "the broker has seen journal position %d, this controller's journal "+
+		"ends at %d: the store went back in time, or another controller is active", s.Sequence, t.env.Applied).
+		WithHint("do not start the broker with empty storage; restore the journal, or see `highwater cluster doctor`")
+}
+
+func errStale(b *messages.Broker, epoch uint64) *messages.Error {
+	if b == nil {
+		return messages.Errorf(messages.CodeStaleBrokerEpoch, "the broker is not registered").WithHint("register again")
+	}
+	return messages.Errorf(messages.CodeStaleBrokerEpoch, "broker %s has epoch %d and incarnation %s now, the request came under epoch %d",
+		b.ID, b.Epoch, b.Incarnation, epoch).WithHint("register again")
+}

@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// ProtocolVersion is the one version of the broker protocol that this controller speaks.
+const ProtocolVersion = 1
+
+// Machine decides about brokers and topics. The zero value is ready.
+type Machine struct {
+	// GrantValidity is for how long after its last append a predecessor that was cut off may have gone on granting leases.
+	// The first sessions after an activation are longer by it. 0 where no predecessor can be alive.
+	GrantValidity time.Duration
+}
+
+var _ actors.Machine[*State] = Machine{}
+
+// State is what the registry knows and no journal keeps.
+type State struct {
+	sessions map[messages.BrokerID]*session
+	queue    queue
+	// spoken has the brokers that speak through a connection, for the end of one.
+	spoken map[connection][]messages.BrokerID
+	// tickDue is when the pending Tick should come, 0 if none is pending.
+	tickDue time.Duration
+
+	// creations wait for the placer, by ticket; names are theirs, without the dry runs.
+	creations map[uint64]*creation
+	names     map[messages.TopicName]struct{}
+	ticket    uint64
+
+	// unfinished counts the deletions that some broker has not confirmed yet.
+	unfinished int
+}
+
+// Load returns a state in which nobody has been heard yet. It fails while the cluster has no identity.
+func (Machine) Load(env actors.Env, _ actors.Address) (*State, error) {
+	if env.Cluster.Identity() == nil {
+		return nil, messages.Errorf(messages.CodeInternal, "the journal holds no cluster record yet")
+	}
+	return &State{
+		sessions:  map[messages.BrokerID]*session{},
+		spoken:    map[connection][]messages.BrokerID{},
+		creations: map[uint64]*creation{},
+		names:     map[messages.TopicName]struct{}{},
+		// A placer that outlives this registry may still answer tickets of the one before: they must not be taken for new ones.
+		ticket: env.Random[0] >> 1,
+	}, nil
+}
