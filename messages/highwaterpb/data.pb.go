@@ -508,12 +508,14 @@ func (x *ProduceResponse) GetProtected() bool {
 }
 
 type FetchRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	TopicId   []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
-	Offset    int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	MaxBytes  uint32                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	MaxWaitMs uint32                 `protobuf:"varint,4,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
-	// strict asks for a latest read: refused unless the leader holds a valid lease.
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TopicId []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	// offset to read from; -1 asks for log_start and high_watermark only, answered at once.
+	Offset    int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	MaxBytes  uint32 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxWaitMs uint32 `protobuf:"varint,4,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
+	// strict asks for a latest read: refused unless the leader holds a valid lease, and answered only after the mark has reached
+	// the log's end as it was when the leader's epoch began, so that it covers everything that was ever acknowledged.
 	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// CreateTopic makes a topic. The answer comes after the topic is committed (or, with DryRun, validated and placed). Errors:
+// INVALID_NAME, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_MIN_ISR, INVALID_REPLICA_ASSIGNMENT,
+// TOPIC_ALREADY_EXISTS, BUSY, UNAVAILABLE.
+func (c *Client) CreateTopic(ctx context.Context, r *pb.CreateTopicRequest) (*pb.CreateTopicResponse, error) {
+	out := &pb.CreateTopicResponse{}
+	if err := c.call(ctx, c.subjects.Control(c.principal, "topic", "create"), r, out); err != nil {
+		return nil, asUnreachable("create the topic", err)
+	}
+	if e := messages.ErrorFromProto(out.GetError()); e != nil {
+		return nil, e
+	}
+	return out, nil
+}
+
+// DeleteTopic deletes a topic by name. Errors: UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID when the name belongs to another topic by now.
+func (c *Client) DeleteTopic(ctx context.Context, r *pb.DeleteTopicRequest) (*pb.DeleteTopicResponse, error) {
+	out := &pb.DeleteTopicResponse{}
+	if err := c.call(ctx, c.subjects.Control(c.principal, "topic", "delete"), r, out); err != nil {
+		return nil, asUnreachable("delete the topic", err)
+	}
+	if e := messages.ErrorFromProto(out.GetError()); e != nil {
+		return nil, e
+	}
+	return out, nil
+}
+
+func asUnreachable(what string, err error) error {
+	if _, coded := err.(*messages.Error); coded {
+		return err
+	}
+	return unreachable(what, err)
+}
+
+// Health returns the state of the cluster, with the envelope that says how old it is and who answered.
+func (c *Client) Health(ctx context.Context) (messages.HealthView, messages.View, error) {
+	var h messages.HealthView
+	v, err := c.view(ctx, "health", nil, &h)
+	return h, v, err
+}
+
+// Overview returns health, brokers and settings in one answer.
+func (c *Client) Overview(ctx context.Context) (messages.OverviewView, messages.View, error) {
+	var o messages.OverviewView
+	v, err := c.view(ctx, "overview", nil, &o)
+	return o, v, err
+}
+
+// Broker returns one broker with the partitions that it holds. UNKNOWN_BROKER if it is not registered.
+func (c *Client) Broker(ctx context.Context, id messages.BrokerID) (messages.BrokerView, error) {
+	var b messages.BrokerView
+	if err := id.Validate(); err != nil {
+		return b, err
+	}
+	_, err := c.view(ctx, "broker."+messages.EscapeToken(string(id)), nil, &b)
+	return b, err
+}
+
+// Topic returns one topic with its partitions. UNKNOWN_TOPIC if there is none.
+func (c *Client) Topic(ctx context.Context, name messages.TopicName) (messages.TopicView, error) {
+	var t messages.TopicView
+	if err := name.Validate(); err != nil {
+		return t, err
+	}
+	_, err := c.view(ctx, "topic."+messages.EscapeToken(string(name)), nil, &t)
+	return t, err
+}
+
+// Partition returns one partition. UNKNOWN_TOPIC or UNKNOWN_PARTITION if there is none.
+func (c *Client) Partition(ctx context.Context, name messages.TopicName, index int32) (messages.PartitionView, error) {
+	var p messages.PartitionView
+	if err := name.Validate(); err != nil {
+		return p, err
+	}
+	_, err := c.view(ctx, "partition."+messages.EscapeToken(string(name))+"."+strconv.Itoa(int(index)), nil, &p)
+	return p, err
+}
+
+// Brokers returns every broker, all pages.
+func (c *Client) Brokers(ctx context.Context, q messages.ListQuery) ([]messages.BrokerView, error) {
+	return list[messages.BrokerView](ctx, c, "brokers", q)
+}
+
+// Topics returns every topic that the query asks for, all pages.
+func (c *Client) Topics(ctx context.Context, q messages.ListQuery) ([]messages.TopicView, error) {
+	return list[messages.TopicView](ctx, c, "topics", q)
+}
+
+// Partitions returns every partition that the query asks for, all pages. Filter keys: topic, broker, rack, state,
+// under_replicated, under_min_isr, offline, non_preferred.
+func (c *Client) Partitions(ctx context.Context, q messages.ListQuery) ([]messages.PartitionView, error) {
+	return list[messages.PartitionView](ctx, c, "partitions", q)
+}
+
+func list[T any](ctx context.Context, c *Client, endpoint string, q messages.ListQuery) ([]T, error) {
+	var all []T
+	for {
+		var page []T
+		v, err := c.view(ctx, endpoint, q, &page)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if v.Next == nil || *v.Next == "" {
+			return all, nil
+		}
+		q.Cursor = *v.Next
+	}
+}
