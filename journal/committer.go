@@ -100,6 +100,7 @@ type Committer struct {
 	batch    *attempt
 	tick     *attempt
 	failures int
+	shrunk   int // conflicts in a row that named an end before ours
 	trouble  error
 
 	committed []Committed

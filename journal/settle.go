@@ -6,6 +6,10 @@ import (
 	"github.com/highwater-io/highwater/messages"
 )
 
+// maxShrunk is how many times in a row a log may claim to end before what it has acknowledged, until it is taken at its
+// word. With the pauses that is about 13 s; a stream leader that is merely cut off steps down within 10 s.
+const maxShrunk = 14
+
 // Done takes in the log's answer to the order that is outstanding. Results of other orders are ignored.
 func (c *Committer) Done(r Result) {
 	if !c.waiting || r.Number != c.number || c.err != nil {
@@ -13,6 +17,14 @@ func (c *Committer) Done(r Result) {
 	}
 	c.waiting = false
 	conflict := (*Conflict)(nil)
+	if errors.As(r.Err, &conflict) && conflict.Last < c.at.Last {
+		if c.shrunk++; c.shrunk >= maxShrunk {
+			c.err = broken(conflict.Last+1, DefectGap, "the log ends at %d, but %d was acknowledged", conflict.Last, c.at.Last)
+			return
+		}
+	} else {
+		c.shrunk = 0
+	}
 	switch {
 	case r.Err == nil && c.phase == phaseLook:
 		c.looked(r.Payload)
