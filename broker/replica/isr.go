@@ -57,7 +57,11 @@ func (r *Replica) considerISR(now time.Duration) {
 			continue
 		}
 		in := slices.Contains(r.isr, b)
-		if in && !r.lagging(now, f) || !in && r.mayJoin(now, f) {
+		switch {
+		case in && r.lagging(now, f): // leaves
+		case in && f.brokerEpoch == 0:
+			return // a member is proposed under its registration, which is known with its first fetch; within the lag it comes
+		case in, r.mayJoin(now, f):
 			members = append(members, b)
 		}
 	}

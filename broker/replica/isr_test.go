@@ -116,6 +116,10 @@ func TestK92AnswersToProposals(t *testing.T) {
 		a, b, c := trio(t)
 		assignAll(assignment("a", 1, 1, "a", "b"), a, b, c)
 		syncUp(c, a)
+		if len(take[Propose](a)) != 0 {
+			t.Fatal("b is proposed under a registration that is not known")
+		}
+		syncUp(b, a)
 		return a, a.proposed("a", "b", "c")
 	}
 	t.Run("K92 INELIGIBLE_REPLICA reverts", func(t *testing.T) {

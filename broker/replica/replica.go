@@ -132,6 +132,9 @@ func (r *Replica) Status() Status {
 // Role returns the role.
 func (r *Replica) Role() Role { return r.role }
 
+// Busy reports whether the storage has not yet answered to everything that was given to it.
+func (r *Replica) Busy() bool { return r.busy() }
+
 // HighWatermark returns the mark as this replica knows it.
 func (r *Replica) HighWatermark() messages.Offset { return r.mark }
 
