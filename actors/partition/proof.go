@@ -75,7 +75,7 @@ func (t *turn) prove(leader messages.BrokerID, mark messages.Offset) {
 	next := clone(t.record)
 	next.LeaderProven = true
 	t.commit(next)
-	t.timeouts = nil
+	t.timeouts, t.deadline.set = nil, false
 	t.event(LeaderProven{Leader: leader, Epoch: next.LeaderEpoch, HighWatermark: next.HighWatermark})
 }
 
