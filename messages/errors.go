@@ -53,10 +53,10 @@ const (
 
 // CodeInfo explains an error code.
 type CodeInfo struct {
-	Code      Code
-	Retryable bool
-	Meaning   string
-	Remedy    string
+	Code      Code   `json:"code"`
+	Retryable bool   `json:"retryable"`
+	Meaning   string `json:"meaning"`
+	Remedy    string `json:"remedy"`
 }
 
 // Codes is the table of every code, in the order of the constants.
