@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,8 +25,15 @@ type fragile struct {
 	broken *atomic.Bool
 	// only is the partition that it concerns.
 	only int32
+	mu   sync.Mutex
 	// activations are the Restarted flags of partition only, in order.
 	activations []bool
+}
+
+func (f *fragile) activated() []bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.activations)
 }
 
 func (f *fragile) at(point string, self actors.Address) {
@@ -47,7 +55,9 @@ func (f *fragile) machine() *toy {
 			switch m := msg.(type) {
 			case actors.Activated:
 				if s.self.Partition.Index == f.only {
+					f.mu.Lock()
 					f.activations = append(f.activations, m.Restarted)
+					f.mu.Unlock()
 				}
 				f.at("activated", s.self)
 				fx.Wakes = []actors.Wake{{After: time.Second, Msg: noted("wake")}}
@@ -101,8 +111,8 @@ func TestAPanicAtAnyPointCostsOneMessageOnly(t *testing.T) {
 				if len(s.tree.Failed()) > 0 || s.tree.Err() != nil {
 					t.Errorf("failed %v, err %v", s.tree.Failed(), s.tree.Err())
 				}
-				if last := f.activations[len(f.activations)-1]; !last {
-					t.Errorf("the new incarnation was not told that it is one: %v", f.activations)
+				if all := f.activated(); !all[len(all)-1] {
+					t.Errorf("the new incarnation was not told that it is one: %v", all)
 				}
 			})
 		})
@@ -208,16 +218,16 @@ func TestTheSixthCrashInAMinuteFailsTheActor(t *testing.T) {
 		}
 		s.tell(partitionAt(0, 1), call(103, "write"))
 		s.expect(map[actors.RequestID]string{103: "write"})
-		loads := len(f.activations)
+		loads := len(f.activated())
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
-		if len(f.activations) != loads {
+		if len(f.activated()) != loads {
 			t.Errorf("it was tried again within the minute")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if failed := s.tree.Failed(); len(failed) > 0 || len(f.activations) != loads+1 {
-			t.Fatalf("after the attempt: failed %v, %d loads", failed, len(f.activations)-loads)
+		if failed := s.tree.Failed(); len(failed) > 0 || len(f.activated()) != loads+1 {
+			t.Fatalf("after the attempt: failed %v, %d loads", failed, len(f.activated())-loads)
 		}
 		s.tell(partitionAt(0, 0), call(104, "write"))
 		s.expect(map[actors.RequestID]string{104: "write"})

@@ -153,7 +153,7 @@ func (t *Tree) build(c Config) {
 	})
 	t.topics = newTopicsActor(t, topics)
 	root := newRootActor(t)
-	t.root = root.nursery.spawn(t.system.Root, "hw", root, &root.mailbox)
+	t.root = newNursery(t).spawn(t.system.Root, "hw", root, &root.mailbox)
 }
 
 func (t *Tree) awaitStart() error {
