@@ -45,8 +45,9 @@ type Config struct {
 	Catalog    Catalog
 	Logger     zerolog.Logger
 
-	// RackViolation reports whether replicas could be spread better over the racks of the brokers; nil counts none.
-	RackViolation func(replicas []messages.BrokerID, brokers map[messages.BrokerID]*messages.Broker) bool
+	// Racks takes the racks of all brokers and returns the judge of replica sets: whether one is spread worse than it should
+	// be. It is called once for each change of the brokers, its result from many goroutines; nil finds no violations.
+	Racks func(brokers map[messages.BrokerID]*messages.Broker) func(replicas []messages.BrokerID) bool
 	// Problems are further reasons for not being healthy, of the process itself; nil has none. It must not block.
 	Problems func() []messages.HealthReason
 
@@ -82,8 +83,10 @@ func (c *Config) setDefaults() {
 	orDuration(&c.RequestTimeout, 30*time.Second)
 	orDuration(&c.RevisionWait, 2*time.Second)
 	orDuration(&c.DeletedRetention, time.Minute)
-	if c.RackViolation == nil {
-		c.RackViolation = func([]messages.BrokerID, map[messages.BrokerID]*messages.Broker) bool { return false }
+	if c.Racks == nil {
+		c.Racks = func(map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
+			return func([]messages.BrokerID) bool { return false }
+		}
 	}
 	if c.Problems == nil {
 		c.Problems = func() []messages.HealthReason { return nil }

@@ -39,9 +39,9 @@ type Edge struct {
 	opened  bool
 	stopped bool
 
-	stop      chan struct{}
-	workersMu sync.Mutex
-	ending    bool // stop is closed, no worker may start
+	life      context.Context // ends when the edge closes
+	end       context.CancelFunc
+	workersMu sync.Mutex // so that no worker starts once life has ended
 	workers   sync.WaitGroup
 	refused   atomic.Uint64 // requests refused at the edge, for the logs
 }
@@ -67,9 +67,10 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 		cfg: cfg, subjects: messages.NewSubjects(cfg.Cluster), js: js,
 		waiting: newWaiting(), work: newCredits(cfg.MaxOutstanding), sessions: newCredits(cfg.MaxSessions),
 		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), heard: newHeard(), retired: newRetired(),
-		stop: make(chan struct{}),
 	}
+	e.life, e.end = context.WithCancel(context.Background())
 	if err := e.ensureLeadershipStream(ctx); err != nil {
+		e.end()
 		return nil, err
 	}
 	e.goWork(func() { e.out.write(e.write) })
@@ -84,7 +85,7 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 func (e *Edge) goWork(f func()) bool {
 	e.workersMu.Lock()
 	defer e.workersMu.Unlock()
-	if e.ending {
+	if e.life.Err() != nil {
 		return false
 	}
 	e.workers.Add(1)
@@ -99,10 +100,7 @@ func (e *Edge) goWork(f func()) bool {
 func (e *Edge) endWork() {
 	e.workersMu.Lock()
 	defer e.workersMu.Unlock()
-	if !e.ending {
-		e.ending = true
-		close(e.stop)
-	}
+	e.end()
 }
 
 // Open publishes every committed leadership anew and then lets requests in. When it returns, the server knows every
@@ -125,15 +123,24 @@ func (e *Edge) Open(ctx context.Context, tree Tree) error {
 		return err
 	}
 	e.monitor = m
-	if err := e.cfg.Conn.FlushWithContext(ctx); err != nil {
-		return messages.Errorf(messages.CodeUnavailable, "the subscriptions of the edge are not confirmed: %v", err)
-	}
-	if e.cfg.System != nil {
-		if err := e.cfg.System.FlushWithContext(ctx); err != nil {
-			return messages.Errorf(messages.CodeUnavailable, "the subscription to system events is not confirmed: %v", err)
+	for _, nc := range []*nats.Conn{e.cfg.Conn, e.cfg.System} {
+		if nc == nil {
+			continue
+		}
+		if err := flush(ctx, nc); err != nil {
+			return messages.Errorf(messages.CodeUnavailable, "the subscriptions of the edge are not confirmed: %v", err)
 		}
 	}
 	return nil
+}
+
+// flushTimeout bounds the wait for a server that does not answer.
+const flushTimeout = 10 * time.Second
+
+func flush(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return nc.FlushWithContext(ctx)
 }
 
 // StopIntake ends the subscriptions and waits until every request that had come in is answered, or the context ends.
@@ -180,7 +187,7 @@ func (e *Edge) Close(ctx context.Context) error {
 	e.endWork()
 	errs = append(errs, waitFor(ctx, e.workers.Wait))
 	if e.cfg.Conn.IsConnected() {
-		errs = append(errs, e.cfg.Conn.FlushWithContext(ctx))
+		errs = append(errs, flush(ctx, e.cfg.Conn))
 	}
 	return errors.Join(errs...)
 }
@@ -282,7 +289,7 @@ func (e *Edge) tick() {
 	defer t.Stop()
 	for {
 		select {
-		case <-e.stop:
+		case <-e.life.Done():
 			return
 		case <-t.C:
 		}
@@ -306,11 +313,11 @@ func (e *Edge) followConnection() {
 	defer e.cfg.Conn.RemoveStatusListener(changed)
 	for {
 		select {
-		case <-e.stop:
+		case <-e.life.Done():
 			return
 		case <-changed:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+		ctx, cancel := context.WithTimeout(e.life, streamTimeout)
 		if err := e.ensureLeadershipStream(ctx); err != nil {
 			e.cfg.Logger.Warn().Err(err).Msg("leadership stream not checked after the reconnect")
 		}

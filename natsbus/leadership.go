@@ -170,14 +170,14 @@ func (r *retired) due(before time.Time) map[messages.TopicName]retirement {
 // it, lets deleted topics go, and fills the stream again should it have lost its memory.
 func (e *Edge) keepLeadership() {
 	e.out.settled()
-	e.announceVanished()
+	announced := e.announceVanished()
 	pause := max(10*time.Millisecond, min(time.Second, e.cfg.DeletedRetention/4))
 	t := time.NewTicker(pause)
 	defer t.Stop()
 	checked := time.Now()
 	for {
 		select {
-		case <-e.stop:
+		case <-e.life.Done():
 			return
 		case now := <-t.C:
 			for topic, r := range e.retired.due(now.Add(-e.cfg.DeletedRetention)) {
@@ -187,6 +187,7 @@ func (e *Edge) keepLeadership() {
 			}
 			if now.Sub(checked) >= streamCheck {
 				checked = now
+				announced = announced || e.announceVanished()
 				e.refill()
 			}
 		}
@@ -196,7 +197,7 @@ func (e *Edge) keepLeadership() {
 // purge takes a deleted topic out of the stream. The last sequence is read before the catalog is asked whether the name is
 // used again: what a successor says is stored behind it and stays.
 func (e *Edge) purge(topic messages.TopicName, r retirement) error {
-	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+	ctx, cancel := context.WithTimeout(e.life, streamTimeout)
 	defer cancel()
 	s, err := e.js.Stream(ctx, messages.LeadershipStream(e.cfg.Cluster))
 	if err != nil {
@@ -216,19 +217,19 @@ func (e *Edge) purge(topic messages.TopicName, r retirement) error {
 }
 
 // announceVanished says of every leadership in the stream that the catalog has not, that it is gone: its controller stopped
-// between the commit of the deletion and the word of it.
-func (e *Edge) announceVanished() {
-	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+// between the commit of the deletion and the word of it. It reports whether the stream could be read.
+func (e *Edge) announceVanished() bool {
+	ctx, cancel := context.WithTimeout(e.life, streamTimeout)
 	defer cancel()
 	s, err := e.js.Stream(ctx, messages.LeadershipStream(e.cfg.Cluster))
 	if err != nil {
 		e.cfg.Logger.Warn().Err(err).Msg("leadership stream not read")
-		return
+		return false
 	}
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(e.subjects.LeadershipAll()))
 	if err != nil {
 		e.cfg.Logger.Warn().Err(err).Msg("leadership stream not read")
-		return
+		return false
 	}
 	for subject := range info.State.Subjects {
 		name, index, ok := e.subjects.ParseLeadership(subject)
@@ -252,11 +253,12 @@ func (e *Edge) announceVanished() {
 			return e.leadershipMsg(l)
 		})
 	}
+	return true
 }
 
 // refill publishes everything again when the stream holds fewer last values than there are partitions.
 func (e *Edge) refill() {
-	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
+	ctx, cancel := context.WithTimeout(e.life, streamTimeout)
 	defer cancel()
 	partitions := uint64(0)
 	e.cfg.Catalog.Topics(func(t *messages.Topic) bool {

@@ -196,13 +196,13 @@ func (e *Edge) viewPartitions(q *inquiry) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	brokers := e.cfg.Catalog.Brokers()
+	brokers, violates := e.cfg.Catalog.Brokers(), e.health.of(e).violates
 	l := newLister(q)
 	err = e.eachPlace(q, func(at place, t *messages.Topic, p *messages.Partition) bool {
 		if !wanted(q.query.Filter, flags, p, brokers) {
 			return true
 		}
-		return l.add(at.String(), e.partitionView(t, p))
+		return l.add(at.String(), partitionView(t, p, violates))
 	})
 	return l.data, l.next, err
 }

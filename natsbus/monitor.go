@@ -133,7 +133,7 @@ func (e *Edge) awaitRevision(least messages.Sequence) error {
 	for e.cfg.Catalog.Applied() < least {
 		select {
 		case <-poll.C:
-		case <-e.stop:
+		case <-e.life.Done():
 			return messages.Errorf(messages.CodeUnavailable, "the controller is stopping")
 		case <-deadline.C:
 			return messages.Errorf(messages.CodeUnavailable, "revision %d was not reached within %v, the last one is %d",

@@ -65,7 +65,7 @@ func (e *Edge) serveSnapshots() {
 		select {
 		case job := <-e.snapshots:
 			job()
-		case <-e.stop:
+		case <-e.life.Done():
 			for { // what was admitted is answered
 				select {
 				case job := <-e.snapshots:

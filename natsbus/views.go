@@ -17,6 +17,7 @@ type summary struct {
 	revision messages.Sequence
 	counts   messages.PartitionCount
 	loads    map[messages.BrokerID]load
+	violates func([]messages.BrokerID) bool
 }
 
 // load is what a broker has to carry.
@@ -25,8 +26,9 @@ type load struct{ replicas, leaders, inSync int }
 // summaries keeps the summary of the newest revision that was asked for, because monitors ask often and much changes
 // seldom.
 type summaries struct {
-	mu   sync.Mutex
-	last *summary
+	mu      sync.Mutex
+	last    *summary
+	brokers map[messages.BrokerID]*messages.Broker // that the judge of last knows
 }
 
 // of returns the summary of the catalog as it is, or as it was at a moment during the call.
@@ -38,18 +40,27 @@ func (s *summaries) of(e *Edge) *summary {
 		return s.last
 	}
 	brokers := e.cfg.Catalog.Brokers()
-	out := &summary{revision: at, loads: make(map[messages.BrokerID]load, len(brokers))}
+	out := &summary{revision: at, loads: make(map[messages.BrokerID]load, len(brokers)), violates: s.judge(e, brokers)}
 	e.cfg.Catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
-		out.add(p, e.cfg.RackViolation(p.Replicas, brokers))
+		out.add(p)
 		return true
 	})
 	s.last = out
 	return out
 }
 
-func (s *summary) add(p *messages.Partition, violation bool) {
+// judge returns the judge of replica sets for these brokers: the one before, if nothing that it depends on has changed.
+func (s *summaries) judge(e *Edge, brokers map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
+	if s.last == nil || !maps.Equal(s.brokers, brokers) { // records are immutable: the same pointer is the same broker
+		s.brokers = brokers
+		return e.cfg.Racks(brokers)
+	}
+	return s.last.violates
+}
+
+func (s *summary) add(p *messages.Partition) {
 	journal.CountPartition(&s.counts, p)
-	if violation {
+	if s.violates(p.Replicas) {
 		s.counts.RackViolation++
 	}
 	for _, b := range p.Replicas {
@@ -188,10 +199,11 @@ func (e *Edge) viewBroker(q *inquiry) (any, string, error) {
 		return nil, "", messages.Errorf(messages.CodeUnknownBroker, "broker %q is not registered", clip(q.args[0], 64))
 	}
 	v := e.brokerView(b)
+	violates := e.health.of(e).violates
 	var mine []messages.PartitionView
 	e.cfg.Catalog.PartitionsOf(id, func(p *messages.Partition) bool {
 		if t, ok := e.cfg.Catalog.Topic(p.ID.Topic); ok {
-			mine = append(mine, e.partitionView(t, p))
+			mine = append(mine, partitionView(t, p, violates))
 		}
 		return true
 	})
@@ -215,9 +227,10 @@ func (e *Edge) viewTopic(q *inquiry) (any, string, error) {
 		return nil, "", messages.Errorf(messages.CodeUnknownTopic, "no topic has the name %q", clip(q.args[0], 64))
 	}
 	v := e.topicView(t)
+	violates := e.health.of(e).violates
 	var all []messages.PartitionView
 	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
-		all = append(all, e.partitionView(t, p))
+		all = append(all, partitionView(t, p, violates))
 		return true
 	})
 	f := filler{budget: q.budget}
@@ -232,10 +245,10 @@ func (e *Edge) topicView(t *messages.Topic) messages.TopicView {
 	}
 	v := messages.TopicView{ID: t.ID, Name: t.Name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor,
 		MinISR: t.MinISR, Labels: labels, CreatedUnixMs: t.CreatedUnixMs}
-	brokers := e.cfg.Catalog.Brokers()
+	violates := e.health.of(e).violates
 	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
 		journal.CountPartition(&v.Counts, p)
-		if e.cfg.RackViolation(p.Replicas, brokers) {
+		if violates(p.Replicas) {
 			v.Counts.RackViolation++
 		}
 		return true
@@ -255,16 +268,16 @@ func (e *Edge) viewPartition(q *inquiry) (any, string, error) {
 		return nil, "", messages.Errorf(messages.CodeUnknownPartition, "topic %q has the partitions 0 to %d, not %q", t.Name, t.Partitions-1,
 			clip(q.args[1], 32))
 	}
-	return e.partitionView(t, p), "", nil
+	return partitionView(t, p, e.health.of(e).violates), "", nil
 }
 
-func (e *Edge) partitionView(t *messages.Topic, p *messages.Partition) messages.PartitionView {
+func partitionView(t *messages.Topic, p *messages.Partition, violates func([]messages.BrokerID) bool) messages.PartitionView {
 	v := messages.PartitionView{
 		Topic: t.Name, TopicID: t.ID, Partition: p.ID.Index, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Epoch: p.Epoch,
 		Replicas: present(p.Replicas), ISR: present(p.ISR), Eligible: present(p.Eligible), Missing: []messages.BrokerID{},
 		MinISR: messages.EffectiveMinISR(p.MinISR, len(p.Replicas)), HighWatermark: p.HighWatermark, LeaderProven: p.LeaderProven,
 		LastLeader: p.LastLeader, Reason: p.Reason, State: partitionState(p),
-		RackViolation: e.cfg.RackViolation(p.Replicas, e.cfg.Catalog.Brokers()),
+		RackViolation: violates(p.Replicas),
 	}
 	for _, b := range p.Replicas {
 		if !slices.Contains(p.ISR, b) {
