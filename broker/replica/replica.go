@@ -132,6 +132,9 @@ func (r *Replica) Status() Status {
 // Role returns the role.
 func (r *Replica) Role() Role { return r.role }
 
+// Leader returns who leads as this replica knows, "" for nobody.
+func (r *Replica) Leader() messages.BrokerID { return r.leader }
+
 // Busy reports whether the storage has not yet answered to everything that was given to it.
 func (r *Replica) Busy() bool { return r.busy() }
 
