@@ -40,19 +40,25 @@ type Env struct {
 
 // Cluster is the committed state as machines read it. Everything returned is shared and must not be changed.
 type Cluster interface {
+	BrokerLoad
+
 	Identity() *messages.Cluster
 	// Brokers returns all registered brokers, a snapshot.
 	Brokers() map[messages.BrokerID]*messages.Broker
 	Topic(id messages.TopicID) (*messages.Topic, bool)
 	TopicByName(name messages.TopicName) (*messages.Topic, bool)
 	Partition(id messages.PartitionID) (*messages.Partition, bool)
+	// Deletion returns the unfinished deletion of a topic id; Deletions calls f for all of them.
+	Deletion(id messages.TopicID) (*messages.TopicDeletion, bool)
+	Deletions(f func(*messages.TopicDeletion) bool)
+}
+
+// BrokerLoad is what brokers carry, by the committed state.
+type BrokerLoad interface {
 	// Load returns how many replicas a broker has, and how many of the partitions it leads.
 	Load(b messages.BrokerID) (replicas, leaders int)
 	// PartitionsOf calls f for each partition with a replica on b, until f returns false.
 	PartitionsOf(b messages.BrokerID, f func(*messages.Partition) bool)
-	// Deletion returns the unfinished deletion of a topic id; Deletions calls f for all of them.
-	Deletion(id messages.TopicID) (*messages.TopicDeletion, bool)
-	Deletions(f func(*messages.TopicDeletion) bool)
 }
 
 // Kind names what an actor is.

@@ -10,6 +10,15 @@ import (
 // reference. All methods may be called from many goroutines; calls for one partition are serialized by the caller, except
 // Read, which may run beside a Write. Errors that are not coded mean that the storage refuses work from now on.
 type Storage interface {
+	StorageIdentity
+	ReplicaLogs
+
+	// Close releases the storage. It does not mark it clean.
+	Close() error
+}
+
+// StorageIdentity is what a storage is, and whose.
+type StorageIdentity interface {
 	// Identity returns what the storage knows of itself.
 	Identity() Identity
 
@@ -21,7 +30,10 @@ type Storage interface {
 
 	// MarkClean records, durably, that the broker stopped in order under this broker epoch.
 	MarkClean(epoch messages.BrokerEpoch) error
+}
 
+// ReplicaLogs are the logs of a storage's replicas.
+type ReplicaLogs interface {
 	// Replicas lists what the storage holds, in no order.
 	Replicas() ([]HeldReplica, error)
 
@@ -45,9 +57,6 @@ type Storage interface {
 
 	// Remove deletes a replica, durably; it is no error if there is none.
 	Remove(p messages.PartitionID) error
-
-	// Close releases the storage. It does not mark it clean.
-	Close() error
 }
 
 // Identity is what a storage knows of itself.
