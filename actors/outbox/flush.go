@@ -77,16 +77,19 @@ func (s *State) batch() actors.PublishAssignments {
 	return b
 }
 
-// lookAtQuiet announces the last position if nothing was sent for long enough, so that a broker notices a lost last batch.
+// lookAtQuiet sends a batch without content if nothing was sent for long enough, and repeats it later.
 func (s *State) lookAtQuiet(env actors.Env, fx *actors.Effects) {
 	if s.quiet < len(quietPauses) && env.Now-s.lastSent >= quietPauses[s.quiet] {
+		if s.quiet == 0 {
+			s.position++
+		}
 		s.quiet++
 		s.announce(fx)
 	}
 	s.watch(env, fx)
 }
 
-// announce sends the last position without content.
+// announce sends the position without content.
 func (s *State) announce(fx *actors.Effects) {
 	fx.Publish = append(fx.Publish, actors.PublishAssignments{Broker: s.broker, Feed: s.feed, Position: s.position})
 }

@@ -18,7 +18,7 @@ const (
 	again          = time.Millisecond // pause before the next step when one was not enough
 )
 
-// quietPauses are the times after the last batch at which its position is announced again.
+// quietPauses are the times after the last batch with content at which an empty one follows, and is repeated.
 var quietPauses = [...]time.Duration{time.Second, 5 * time.Second}
 
 // Machine gathers for one broker, the one of its address. The zero value is ready.
@@ -40,7 +40,7 @@ type State struct {
 	removing map[messages.TopicID]struct{}
 	flushing bool // a Flush is on its way
 
-	// lastSent is when the last batch was sent, quiet how often its position was announced since. While watching, the look
+	// lastSent is when the last batch with content was sent, quiet how many empty ones followed. While watching, the look
 	// at the quiet with number look comes at lookDue; others are ignored.
 	lastSent time.Duration
 	quiet    int
@@ -54,7 +54,7 @@ type removal struct {
 	order *pb.Removal
 }
 
-// lookAtQuiet is the outbox's message to itself: is it time to announce the last position again?
+// lookAtQuiet is the outbox's message to itself: is it time for an empty batch?
 type lookAtQuiet struct{ number uint64 }
 
 // Load begins a new life with a new feed id, made of the journal's position and chance, so that neither a later controller nor

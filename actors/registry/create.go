@@ -49,6 +49,9 @@ func (t *step) createTopic(id actors.RequestID, r *pb.CreateTopicRequest) (*pb.C
 // its answer has no topic id, because there is none. The revision is a lower bound of the position of the change (others
 // may be committed in between), or what a dry run was decided from.
 func (t *step) make(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicResponse, *messages.Error) {
+	if err := t.checkFree(spec.name); err != nil {
+		return nil, err // what another request has created while a dry run was placed
+	}
 	topic := &messages.Topic{
 		Name: spec.name, Partitions: spec.partitions, ReplicationFactor: spec.replicationFactor, MinISR: spec.minISR,
 		Labels: spec.labels, CreatedUnixMs: t.env.WallUnixMs,

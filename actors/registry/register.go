@@ -95,7 +95,7 @@ func (t *step) admit(old, b *messages.Broker, cleanEpoch uint64) {
 	if old != nil && empty {
 		t.strikeEmpty(b.ID)
 	}
-	if !trusted {
+	if b.Suspect {
 		t.broadcast(b.ID, actors.BrokerRestarted{Broker: b.ID, Epoch: b.Epoch, Empty: empty})
 	}
 	if old != nil && !old.Fenced {

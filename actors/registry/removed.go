@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"slices"
+
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -23,7 +25,7 @@ func (t *step) removed(principal string, r *pb.RemovedRequest) *messages.Error {
 	budget := maxEpochsRewritten
 	for _, topic := range ids {
 		d, ok := t.env.Cluster.Deletion(topic)
-		if _, twice := done[topic]; twice || !ok {
+		if _, twice := done[topic]; twice || !ok || !slices.Contains(d.Pending, id) {
 			continue
 		}
 		if budget <= 0 {

@@ -27,8 +27,8 @@ func (t *step) specify(r *pb.CreateTopicRequest) (*topicSpec, *messages.Error) {
 	if err := spec.name.Validate(); err != nil {
 		return nil, messages.AsError(err)
 	}
-	if old, ok := t.env.Cluster.TopicByName(spec.name); ok {
-		return nil, messages.Errorf(messages.CodeTopicExists, "topic %s exists, with id %s", spec.name, old.ID)
+	if err := t.checkFree(spec.name); err != nil {
+		return nil, err
 	}
 	if _, ok := t.state.names[spec.name]; ok {
 		return nil, messages.Errorf(messages.CodeTopicExists, "topic %s is being created", spec.name)
@@ -47,6 +47,13 @@ func (t *step) specify(r *pb.CreateTopicRequest) (*topicSpec, *messages.Error) {
 		return nil, err
 	}
 	return spec, checkLabels(spec.labels)
+}
+
+func (t *step) checkFree(name messages.TopicName) *messages.Error {
+	if old, ok := t.env.Cluster.TopicByName(name); ok {
+		return messages.Errorf(messages.CodeTopicExists, "topic %s exists, with id %s", name, old.ID)
+	}
+	return nil
 }
 
 // size sets the numbers of a topic that the placer places.
