@@ -135,6 +135,9 @@ func (r *Replica) Role() Role { return r.role }
 // Leader returns who leads as this replica knows, "" for nobody.
 func (r *Replica) Leader() messages.BrokerID { return r.leader }
 
+// LeaderEpoch returns the leader epoch that this replica is in.
+func (r *Replica) LeaderEpoch() messages.LeaderEpoch { return r.leaderEpoch }
+
 // Busy reports whether the storage has not yet answered to everything that was given to it.
 func (r *Replica) Busy() bool { return r.busy() }
 
