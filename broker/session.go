@@ -94,7 +94,7 @@ type session struct {
 	stopping    bool
 	err         error
 	stale       map[messages.PartitionID]messages.PartitionEpoch // of which a newer state is known to exist
-	lastBeat    time.Time // when the last answered heartbeat was sent
+	lastBeat    time.Time                                        // when the last answered heartbeat was sent
 }
 
 func newSession(b bus, cluster messages.ClusterName, id messages.BrokerID, cfg config, s sink) (*session, error) {
