@@ -93,9 +93,15 @@ func (d *decision) seal() bool {
 	return true
 }
 
-// commit makes a record the partition's state, with the highest mark that is known.
+// commit makes a record the partition's state, with the highest mark that is known. A mark that the leader of this very
+// epoch has raised is as good a proof as its report: without that, a report from before it would be below the floor.
 func (t *turn) commit(next *messages.Partition) {
 	next.HighWatermark = max(next.HighWatermark, t.reported, 0)
+	if t.shown && t.shownIn == next.LeaderEpoch && !next.LeaderProven {
+		next.LeaderProven = true
+		t.timeouts = nil
+		t.event(LeaderProven{Leader: next.Leader, Epoch: next.LeaderEpoch, HighWatermark: next.HighWatermark})
+	}
 	t.record = next
 	t.fx.Records = append(t.fx.Records, next)
 }

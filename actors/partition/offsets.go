@@ -33,4 +33,5 @@ func (t *turn) learnMark(leader messages.BrokerID, mark messages.Offset) {
 		return
 	}
 	t.reported = max(t.reported, mark)
+	t.shown, t.shownIn = true, t.record.LeaderEpoch
 }

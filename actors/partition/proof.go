@@ -29,7 +29,7 @@ func (t *turn) report(m actors.LeaderReport) {
 		}
 		t.decline(m.Broker, end, why)
 		t.answer(m.Request)
-	case end < floor:
+	case end < floor && !t.record.LeaderProven: // else the report is older than a mark that this leader has told since
 		t.decline(m.Broker, end, fmt.Sprintf("the log of leader %s ends at %d, below the floor %d", m.Broker, end, floor))
 		t.refuse(m.Request, m.Broker, messages.Errorf(messages.CodeFencedLeaderEpoch,
 			"the log ends at %d, below the floor %d; the leader epoch has ended", end, floor))

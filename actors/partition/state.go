@@ -20,6 +20,9 @@ type State struct {
 
 	// reported is the highest mark that a rightful leader has told and that no record holds yet.
 	reported messages.Offset
+	// shown: the leader of epoch shownIn has told a mark that is not below the known one, so it holds all below that.
+	shown   bool
+	shownIn messages.LeaderEpoch
 	// leaderBroker is the broker epoch under which the leader has its leader epoch. Another one in the catalog means that
 	// the process which was made leader is gone, even if its successor has the same id.
 	leaderBroker messages.BrokerEpoch
