@@ -45,9 +45,9 @@
 // # Example
 //
 // Brokers 0, 1, 2 in rack a, 3, 4, 5 in b, 6 alone in c; 10 partitions with 3 replicas. Bounds: [1, 1] for each rack, so
-// broker 6 has to take all 10. Quotas: 10 leaders on 7 brokers, one or two for each, also for 6; replicas 3 or 4 for each
-// of the others. Assignment: {6, 1, 4}, {3, 0, 6}, {2, 6, 5}, … and the warning that broker 6 takes 10 of 30 replicas where
-// its capacity's part is 4.3.
+// broker 6 has to take all 10. Quotas: replicas 3 or 4 for each of the others; leaders one or two for everybody, also
+// for 6. Assignment: {0, 4, 6}, {1, 6, 5}, {4, 1, 6}, … and the warning that broker 6 takes 10 of 30 replicas where its
+// capacity's part is 4.3.
 //
 // Repair, rebalance and drain are to stand on the same three steps, with the replicas that stay taken off the quotas.
 package placement

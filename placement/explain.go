@@ -31,7 +31,7 @@ type report struct {
 func (r *report) warnings() []string {
 	var out []string
 	if s := NewRacks(r.snapshot).Check(r.proposal.Replicas[0]); s.Violated {
-		out = append(out, fmt.Sprintf("rack_violation: %s, and so in each partition: no better spread is possible with %s",
+		out = append(out, fmt.Sprintf("rack_violation: in every partition; in the first, %s; no better spread is possible with %s",
 			s.Detail, r.racks()))
 	}
 	out = append(out, r.imbalances()...)
@@ -196,8 +196,8 @@ func (r *report) partitionLines() []string {
 			break
 		}
 		leader := index[replicas[0]]
-		line := fmt.Sprintf("partition %d: %s (rack %s) leads, one of its %d in this topic", p, replicas[0],
-			r.domains.brokers[leader].rack(), r.proposal.Shares[leader].Leaders)
+		line := fmt.Sprintf("partition %d: %s (rack %s) leads, as it does in %d of %d", p, replicas[0],
+			r.domains.brokers[leader].rack(), r.proposal.Shares[leader].Leaders, r.topic.Partitions)
 		for i, id := range replicas[1:min(len(replicas), maxListed)] {
 			b := &r.domains.brokers[index[id]]
 			if i == 0 {
