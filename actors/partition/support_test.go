@@ -160,7 +160,7 @@ func checkRecord(p *messages.Partition) error {
 
 func checkTransition(c *cluster, before, after *messages.Partition) error {
 	shape := func(p *messages.Partition) string {
-		return fmt.Sprint(p.Leader, p.LeaderEpoch, p.Replicas, p.ISR, p.Eligible, p.MinISR)
+		return fmt.Sprintf("%q %d %q %q %q %d", p.Leader, p.LeaderEpoch, p.Replicas, p.ISR, p.Eligible, p.MinISR)
 	}
 	same := shape(before) == shape(after)
 	switch {
