@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/highwater-io/highwater/broker"
+	"github.com/highwater-io/highwater/broker/pebblelog"
+	"github.com/highwater-io/highwater/client"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// shutdownTime bounds an orderly stop.
+const shutdownTime = 25 * time.Second
+
+type brokerFlags struct {
+	id       string
+	rack     string
+	dir      string
+	fsync    string
+	interval time.Duration
+	weight   uint32
+	child    bool
+}
+
+func (a *app) brokerCommand() *cobra.Command {
+	c := &cobra.Command{Use: "broker", Short: "List and describe brokers, or run the reference broker", Args: cobra.NoArgs}
+	c.AddCommand(a.brokerRun(), a.brokerList(), a.brokerDescribe())
+	return c
+}
+
+func (a *app) brokerRun() *cobra.Command {
+	var b brokerFlags
+	c := &cobra.Command{
+		Use: "run", Short: "Run one reference broker until SIGTERM", Args: cobra.NoArgs,
+		Long: `Run one reference broker. On SIGTERM or interrupt it hands its leaderships over, leaves in order and exits; a second
+signal ends it at once.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runBroker(cmd.Context(), b) },
+	}
+	f := c.Flags()
+	f.StringVar(&b.id, "id", "", "broker id, 1 to 64 of [A-Za-z0-9_-] (required)")
+	f.StringVar(&b.rack, "rack", "", "failure domains of the broker, most significant first: region/zone/rack")
+	f.StringVar(&b.dir, "data-dir", "", "folder for the broker's log (required)")
+	f.StringVar(&b.fsync, "fsync", "always", "always: durable before it is acknowledged; interval: a power loss takes the last moments")
+	f.DurationVar(&b.interval, "fsync-interval", time.Second, "pause between two fsyncs with --fsync=interval")
+	f.Uint32Var(&b.weight, "weight", 100, "relative capacity, 1 to 1000")
+	f.BoolVar(&b.child, "child", false, "end in order when standard input ends, and leave interrupts to the parent")
+	for _, name := range []string{"id", "data-dir"} {
+		if err := c.MarkFlagRequired(name); err != nil {
+			panic(err)
+		}
+	}
+	if err := f.MarkHidden("child"); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
+	id := messages.BrokerID(b.id)
+	rack, err := messages.ParseRackPath(b.rack)
+	if err := errors.Join(id.Validate(), err); err != nil {
+		return err
+	}
+	sync, err := pebblelog.ParseSync(b.fsync)
+	if err != nil {
+		return err
+	}
+	if b.child {
+		ctx = a.childContext()
+	}
+	log := a.logger().With().Str("broker", b.id).Logger()
+	storage, err := pebblelog.Open(b.dir, pebblelog.Options{Sync: sync, Interval: b.interval})
+	if err != nil {
+		return err
+	}
+	err = a.serveBroker(ctx, storage, log, id, []broker.Option{
+		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(log), broker.WithVersion(version()),
+	})
+	return errors.Join(err, storage.Close())
+}
+
+func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerolog.Logger, id messages.BrokerID, opts []broker.Option) error {
+	nc, err := a.connect("highwater-broker-" + string(id))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	s, err := broker.Serve(ctx, nc, messages.ClusterName(a.cluster), id, storage, opts...)
+	if err != nil {
+		return err
+	}
+	log.Info().Msg("registered")
+	select {
+	case <-s.Done():
+		s.Close()
+		return s.Err()
+	case <-ctx.Done():
+	}
+	log.Info().Msg("stopping: handing over leaderships")
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	go func() {
+		secondSignal(bounded)
+		cancel()
+	}()
+	if err := s.Shutdown(bounded); err != nil {
+		return fmt.Errorf("the broker did not stop in order: %w", err)
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+// secondSignal waits for a signal after the one that began an orderly stop, or for the stop's end.
+func secondSignal(ctx context.Context) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(again)
+	select {
+	case <-again:
+	case <-ctx.Done():
+	}
+}
+
+// childContext ends with SIGTERM or with standard input, which the parent holds open: a broker never outlives the process
+// that started it, however that ends. Interrupts of the terminal reach the whole group and are left to the parent.
+func (a *app) childContext() context.Context {
+	signal.Reset(os.Interrupt)
+	signal.Ignore(os.Interrupt)
+	ctx, cancel := context.WithCancel(context.Background())
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		cancel()
+	}()
+	go func() {
+		_, _ = io.Copy(io.Discard, a.in) // any end of it is the end
+		cancel()
+	}()
+	return ctx
+}
+
+// devLevel keeps dev quiet: only what needs attention, unless more is asked for.
+func devLevel(verbose bool) zerolog.Level {
+	if verbose {
+		return zerolog.DebugLevel
+	}
+	return zerolog.WarnLevel
+}
+
+func (a *app) logger() zerolog.Logger {
+	level := zerolog.InfoLevel
+	if a.verbose {
+		level = zerolog.DebugLevel
+	}
+	return zerolog.New(a.err).Level(level).With().Timestamp().Str("cluster", a.cluster).Logger()
+}
+
+func (a *app) brokerList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List brokers with what they lead and hold", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				list, err := c.Brokers(ctx, messages.ListQuery{})
+				if err != nil {
+					return err
+				}
+				return a.print(orEmpty(list), brokerTable(list))
+			})
+		},
+	}
+}
+
+func brokerTable(list []messages.BrokerView) rows {
+	t := rows{header: []string{"broker", "state", "rack", "leaders", "replicas", "in sync", "heartbeat age"},
+		wide: []string{"host", "pid", "epoch", "fsyncs", "weight", "storage", "version", "fenced because"}}
+	for _, b := range list {
+		t.cells = append(t.cells, []any{b.ID, b.State, orDash(string(b.Rack)), b.Leaders, b.Replicas, b.InSync, age(b.HeartbeatAgeMs),
+			b.Host, b.PID, b.Epoch, b.Fsyncs, b.Weight, b.Storage, orDash(b.Version), orDash(b.FencedReason)})
+		t.names = append(t.names, string(b.ID))
+	}
+	return t
+}
+
+func (a *app) brokerDescribe() *cobra.Command {
+	return &cobra.Command{
+		Use: "describe BROKER", Short: "One broker with the topics and partitions that it holds", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				b, err := c.Broker(ctx, messages.BrokerID(args[0]))
+				if err != nil {
+					return err
+				}
+				if a.output == "table" || a.output == "wide" {
+					if err := a.print(nil, describeBroker(b)); err != nil {
+						return err
+					}
+				}
+				if err := a.print(b, heldTable(b)); err != nil {
+					return err
+				}
+				if b.PartitionsRemaining > 0 {
+					fmt.Fprintf(a.err, "and %d more: highwater partition list --broker %s\n", b.PartitionsRemaining, b.ID)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func describeBroker(b messages.BrokerView) rows {
+	return rows{cells: [][]any{
+		{"BROKER", fmt.Sprintf("%s   epoch %d   incarnation %s", b.ID, b.Epoch, b.Incarnation)},
+		{"STATE", b.State + map[bool]string{true: " (" + b.FencedReason + ")"}[b.FencedReason != ""]},
+		{"RACK", orDash(string(b.Rack))},
+		{"PROCESS", fmt.Sprintf("host %s   pid %d   version %s", b.Host, b.PID, orDash(b.Version))},
+		{"STORAGE", fmt.Sprintf("%s   fsyncs %t   weight %d", b.Storage, b.Fsyncs, b.Weight)},
+		{"HEARTBEAT", age(b.HeartbeatAgeMs)},
+		{"CARRIES", fmt.Sprintf("leads %d   holds %d   in sync %d", b.Leaders, b.Replicas, b.InSync)},
+	}}
+}
+
+func heldTable(b messages.BrokerView) rows {
+	t := rows{header: []string{"topic", "partition", "role", "state", "replicas", "isr"}, names: []string{string(b.ID)}}
+	for _, p := range b.Partitions {
+		role := "follower"
+		if p.Leader == b.ID {
+			role = "leader"
+		}
+		t.cells = append(t.cells, []any{p.Topic, p.Partition, role, p.State, marked(p.Replicas, p.Leader), joined(p.ISR)})
+	}
+	return t
+}
