@@ -1,0 +1,14 @@
+package sim
+
+// Faults are faults of the code under test. Each breaks one promise that a checker must see being broken.
+type Faults struct {
+	ElectOutsideISR     bool // the controller lets any live replica lead when no ISR member can
+	ReuseLeaderEpoch    bool // a new leader gets the leader epoch of the one before
+	AckBeforeCommit     bool // a leader acknowledges what only it has stored
+	IgnoreDivergence    bool // logs that part are taken to agree
+	ServeUncommitted    bool // a leader lets consumers read up to its log's end
+	ReleaseBeforeCommit bool // the controller acts before the journal has stored the decision
+	DeleteUnlisted      bool // a broker deletes replicas that a snapshot does not list
+	EndlessLease        bool // a broker takes its lease to last ten times as long
+	CommitWithoutISR    bool // a leader counts its own shrink proposals as accepted
+}

@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// nemesis makes things go wrong, one after the other and often several at a time, until the end of the chaos.
+func (w *world) nemesis(until time.Duration) {
+	if w.now >= until {
+		return
+	}
+	w.misfortune()
+	w.after(w.between(200*time.Millisecond, 4*time.Second), "nemesis", func() { w.nemesis(until) })
+}
+
+func (w *world) misfortune() {
+	b := w.brokers[w.rng.IntN(len(w.brokers))]
+	switch w.rng.IntN(14) {
+	case 0, 1, 2:
+		w.killAndRestart(b, w.chance(0.5))
+	case 3:
+		if w.chance(0.4) {
+			w.wipe(b)
+		}
+	case 4:
+		if b.up && !b.paused {
+			w.say("%s is to stop in order", b.incarnation)
+			b.stopping = true
+		}
+	case 5:
+		w.pause(&b.process, w.between(100*time.Millisecond, 5*time.Second))
+	case 6:
+		w.cutFor(b.name, w.ctl.name, w.between(200*time.Millisecond, 6*time.Second))
+	case 7, 8:
+		w.cutFor(b.name, w.brokers[w.rng.IntN(len(w.brokers))].name, w.between(200*time.Millisecond, 8*time.Second))
+	case 9:
+		w.isolate(b, w.between(200*time.Millisecond, 6*time.Second))
+	case 10:
+		w.restartController()
+	case 11:
+		w.store.stall = w.now + w.between(100*time.Millisecond, 3*time.Second)
+		w.say("the store stalls until %v", w.store.stall)
+	case 12:
+		b.disk.slow = w.now + w.between(100*time.Millisecond, 4*time.Second)
+		w.say("the disk of %s is slow until %v", b.name, b.disk.slow)
+	case 13:
+		w.operate()
+	}
+}
+
+func (w *world) killAndRestart(b *broker, power bool) {
+	if !b.up {
+		return
+	}
+	if power && !b.disk.fsyncs {
+		b.lost = true
+	}
+	b.die(power)
+	w.after(w.between(20*time.Millisecond, 6*time.Second), "restart "+b.name, b.bootUnlessUp)
+}
+
+// wipe replaces a broker's disk.
+func (w *world) wipe(b *broker) {
+	if b.up {
+		b.die(true)
+	}
+	w.disks++
+	b.lost = true
+	b.disk = newDisk(fmt.Sprintf("disk-%d", w.disks), b.disk.fsyncs)
+	w.say("%s gets a new disk", b.name)
+	w.after(w.between(100*time.Millisecond, 6*time.Second), "restart "+b.name, b.bootUnlessUp)
+}
+
+func (w *world) pause(p *process, d time.Duration) {
+	if !p.up || p.paused {
+		return
+	}
+	w.say("%s pauses for %v", p.name, d)
+	p.paused = true
+	life := p.life
+	w.after(d, "resume "+p.name, func() {
+		if p.life == life {
+			p.resume()
+		}
+	})
+}
+
+func (w *world) cutFor(a, b string, d time.Duration) {
+	both := w.chance(0.7)
+	w.say("%s is cut from %s for %v, both ways %v", a, b, d, both)
+	change := func(by int) {
+		w.net.block(a, b, by)
+		if both {
+			w.net.block(b, a, by)
+		}
+	}
+	change(1)
+	w.after(d, "mend", func() { change(-1) })
+}
+
+func (w *world) isolate(b *broker, d time.Duration) {
+	for _, x := range w.brokers {
+		if x != b {
+			w.cutFor(b.name, x.name, d)
+		}
+	}
+	w.cutFor(b.name, w.ctl.name, d)
+}
+
+func (w *world) restartController() {
+	c := w.ctl
+	if !c.up {
+		return
+	}
+	if w.chance(0.3) {
+		w.pause(&c.process, w.between(100*time.Millisecond, 3*time.Second))
+		return
+	}
+	w.say("the controller dies")
+	c.end()
+	w.after(w.between(50*time.Millisecond, 3*time.Second), "restart controller", func() {
+		if !c.up {
+			c.start()
+		}
+	})
+}
+
+// operate does what operators and the placer do.
+func (w *world) operate() {
+	switch w.rng.IntN(3) {
+	case 0:
+		w.createTopic()
+	case 1:
+		if len(w.topics) > 1 {
+			name := w.topics[0]
+			w.topics = w.topics[1:]
+			w.say("topic %s is to be deleted", name)
+			w.ask(&w.operator, "delete", func(c *controller, reply func(proto.Message)) {
+				c.toRegistry("op", &pb.DeleteTopicRequest{Name: name}, reply)
+			}, func(proto.Message) {})
+		}
+	default:
+		w.preferSomebody()
+	}
+}
+
+func (w *world) preferSomebody() {
+	c := w.ctl
+	if !c.up || c.paused {
+		return
+	}
+	var all []*messages.Partition
+	c.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
+		all = append(all, p)
+		return true
+	})
+	if len(all) > 0 {
+		p := all[w.rng.IntN(len(all))]
+		c.tell(actors.Partition(p.ID), actors.PreferLeader{To: p.Replicas[w.rng.IntN(len(p.Replicas))], Reason: "sim"})
+	}
+}
+
+// createTopic makes a topic of a few partitions with clients that use it.
+func (w *world) createTopic() {
+	if w.made >= maxTopics {
+		return
+	}
+	w.made++
+	name := fmt.Sprintf("t%d", w.made)
+	q := &pb.CreateTopicRequest{Name: name, MinIsr: uint32(1 + w.rng.IntN(2))}
+	for range 1 + w.rng.IntN(3) {
+		var list pb.ReplicaList
+		for _, i := range w.rng.Perm(len(w.brokers))[:3] {
+			list.Brokers = append(list.Brokers, string(w.brokers[i].id))
+		}
+		q.Assignment = append(q.Assignment, &list)
+	}
+	w.requestTopic(q, 0)
+}
+
+func (w *world) requestTopic(q *pb.CreateTopicRequest, tries int) {
+	w.ask(&w.operator, "create", func(c *controller, reply func(proto.Message)) {
+		c.toRegistry("op", proto.Clone(q), reply)
+	}, func(m proto.Message) {
+		res, ok := m.(*pb.CreateTopicResponse)
+		if !ok || res.GetError() != nil {
+			w.say("topic %s: %s", q.Name, res.GetError().GetCode())
+			if code := messages.Code(res.GetError().GetCode()); tries < 20 && code != messages.CodeTopicExists {
+				w.operator.timer(300*time.Millisecond, "create again", func() { w.requestTopic(q, tries+1) })
+			}
+			return
+		}
+		w.topics = append(w.topics, q.Name)
+		w.say("topic %s is %x", q.Name, res.GetTopicId()[:2])
+		for i := range q.Assignment {
+			w.use(partitionOf(res.GetTopicId(), int32(i)))
+		}
+	})
+}
+
+const maxTopics = 6
+
+// use starts clients of a partition.
+func (w *world) use(p messages.PartitionID) {
+	for i := range 2 {
+		c := &client{process: process{w: w, name: fmt.Sprintf("c%d", len(w.clients)+1)}, partition: p, acks: pb.Acks_ACKS_ALL, window: 1 + w.rng.IntN(4)}
+		if i == 1 && w.chance(0.4) {
+			c.acks = pb.Acks_ACKS_LEADER
+		}
+		w.clients = append(w.clients, c)
+		c.start()
+	}
+}
+
+// mend ends everything that is wrong.
+func (w *world) mend() {
+	w.say("everything is mended")
+	w.net.cut = map[[2]string]int{}
+	w.net.loss, w.net.dup, w.net.slow = 0, 0, 0
+	w.store.stall, w.store.lossy = 0, 0
+	w.ctl.resume()
+	if !w.ctl.up {
+		w.ctl.start()
+	}
+	for _, b := range w.brokers {
+		b.resume()
+		b.disk.slow = 0
+		b.bootUnlessUp()
+	}
+	for _, c := range w.clients {
+		c.idle = true
+	}
+}

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/highwater-io/highwater/actors"
+	"github.com/highwater-io/highwater/journal"
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// truth is what the journal says, read by the checkers with nothing but the decoder of entries.
+type truth struct {
+	last       messages.Sequence
+	brokers    map[messages.BrokerID]*messages.Broker
+	partitions map[messages.PartitionID]*messages.Partition
+	deletions  map[messages.TopicID]bool
+	topics     map[messages.TopicID]bool
+	// states has every state of a partition by its epoch.
+	states map[stateKey]*messages.Partition
+	claim  messages.ControllerEpoch
+}
+
+type stateKey struct {
+	id    messages.PartitionID
+	epoch messages.PartitionEpoch
+}
+
+func newTruth() truth {
+	return truth{brokers: map[messages.BrokerID]*messages.Broker{}, partitions: map[messages.PartitionID]*messages.Partition{},
+		deletions: map[messages.TopicID]bool{}, topics: map[messages.TopicID]bool{}, states: map[stateKey]*messages.Partition{}}
+}
+
+// follow reads what the journal has got since the last call.
+func (c *checker) follow() {
+	_ = c.w.store.log.Replay(context.Background(), c.truth.last+1, func(seq messages.Sequence, payload []byte) error {
+		c.truth.last = seq
+		c.w.result.Entries++
+		e, err := journal.DecodeEntry(seq, payload)
+		if err != nil {
+			c.w.violated("entry %d of the journal: %v", seq, err)
+			return nil
+		}
+		if e.Epoch < c.truth.claim {
+			c.w.violated("entry %d was written with controller epoch %d after epoch %d", seq, e.Epoch, c.truth.claim)
+		}
+		c.truth.claim = max(c.truth.claim, e.Epoch)
+		for _, r := range e.Records {
+			c.record(seq, r)
+		}
+		return nil
+	})
+}
+
+func (c *checker) record(seq messages.Sequence, r messages.Record) {
+	t := &c.truth
+	switch r := r.(type) {
+	case *messages.Broker:
+		old := t.brokers[r.ID]
+		if old != nil && r.Epoch < old.Epoch {
+			c.w.violated("broker %s went from epoch %d to %d", r.ID, old.Epoch, r.Epoch)
+		}
+		if old == nil || old.Fenced != r.Fenced || old.Stopping != r.Stopping || old.Epoch != r.Epoch {
+			c.w.say("@%d broker %s epoch %d fenced %v (%s) stopping %v suspect %v", seq, r.ID, r.Epoch, r.Fenced, r.FencedReason, r.Stopping, r.Suspect)
+		}
+		t.brokers[r.ID] = r
+	case *messages.Topic:
+		t.topics[r.ID] = true
+	case *messages.TopicDeletion:
+		t.deletions[r.ID] = true
+		for id := range t.partitions {
+			if id.Topic == r.ID {
+				delete(t.partitions, id)
+			}
+		}
+	case *messages.Partition:
+		if !t.deletions[r.ID.Topic] {
+			c.partition(seq, r)
+		}
+	}
+}
+
+// partition checks invariants 1, 2 and 4 on a partition's record.
+func (c *checker) partition(seq messages.Sequence, p *messages.Partition) {
+	old := c.truth.partitions[p.ID]
+	bad := func(format string, args ...any) {
+		c.w.violated("partition %s at %d: "+format, append([]any{short(p.ID), seq}, args...)...)
+	}
+	if !subset(p.ISR, p.Replicas) || !subset(p.Eligible, p.Replicas) {
+		bad("ISR %v, eligible %v, replicas %v", p.ISR, p.Eligible, p.Replicas)
+	}
+	if p.Leader != "" && !slices.Contains(p.ISR, p.Leader) {
+		bad("leader %s is not in the ISR %v", p.Leader, p.ISR)
+	}
+	if old != nil {
+		c.change(old, p, bad)
+	}
+	if old == nil || old.Epoch != p.Epoch {
+		c.w.say("@%d %s leader %s epoch %d/%d isr %v eligible %v mark %d: %s", seq, short(p.ID), p.Leader, p.LeaderEpoch, p.Epoch, p.ISR, p.Eligible, p.HighWatermark, p.Reason)
+	}
+	c.truth.partitions[p.ID] = p
+	c.truth.states[stateKey{p.ID, p.Epoch}] = p
+}
+
+func (c *checker) change(old, p *messages.Partition, bad func(string, ...any)) {
+	if p.Epoch < old.Epoch || p.LeaderEpoch < old.LeaderEpoch {
+		bad("epochs fell from %d/%d to %d/%d", old.LeaderEpoch, old.Epoch, p.LeaderEpoch, p.Epoch)
+	}
+	if p.Epoch == old.Epoch && !sameState(old, p) {
+		bad("two states with partition epoch %d", p.Epoch)
+	}
+	if p.Leader != old.Leader && p.LeaderEpoch == old.LeaderEpoch {
+		bad("leader %s and then %s in leader epoch %d", old.Leader, p.Leader, p.LeaderEpoch)
+	}
+	if p.HighWatermark < old.HighWatermark {
+		bad("the known mark fell from %d to %d", old.HighWatermark, p.HighWatermark)
+	}
+	if p.LeaderEpoch > old.LeaderEpoch && p.Leader != "" {
+		c.w.result.Elections++
+		if !slices.Contains(old.ISR, p.Leader) && !slices.Contains(old.Eligible, p.Leader) {
+			bad("leader %s was elected from neither the ISR %v nor the eligible replicas %v", p.Leader, old.ISR, old.Eligible)
+		}
+	}
+}
+
+func subset(a, of []messages.BrokerID) bool {
+	for i, b := range a {
+		if slices.Contains(a[:i], b) || !slices.Contains(of, b) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameState(a, b *messages.Partition) bool {
+	return a.Leader == b.Leader && a.LeaderEpoch == b.LeaderEpoch && slices.Equal(a.ISR, b.ISR) && slices.Equal(a.Eligible, b.Eligible) &&
+		slices.Equal(a.Replicas, b.Replicas) && a.MinISR == b.MinISR
+}
+
+// published checks invariant 5 on a leadership: what is told is committed.
+func (c *checker) published(p actors.PublishLeadership) {
+	if p.Deleted {
+		if !c.truth.deletions[p.Partition.ID.Topic] {
+			c.w.violated("the end of %s is published and its deletion is not stored", short(p.Partition.ID))
+		}
+		return
+	}
+	if known := c.truth.states[stateKey{p.Partition.ID, p.Partition.Epoch}]; known == nil || !sameState(known, p.Partition) {
+		c.w.violated("leadership of %s at partition epoch %d is published and not stored", short(p.Partition.ID), p.Partition.Epoch)
+	}
+}
+
+// assigned checks invariant 5 on an assignment.
+func (c *checker) assigned(a *pb.Assignment) {
+	id := partitionOf(a.GetTopicId(), a.GetPartition())
+	known := c.truth.states[stateKey{id, messages.PartitionEpoch(a.GetPartitionEpoch())}]
+	if known == nil || string(known.Leader) != a.GetLeader() || int64(known.LeaderEpoch) != a.GetLeaderEpoch() ||
+		!slices.Equal(messages.BrokerStrings(known.ISR), a.GetIsr()) {
+		c.w.violated("assignment of %s at partition epoch %d is given out and not stored", short(id), a.GetPartitionEpoch())
+		return
+	}
+	if p := c.truth.partitions[id]; p != nil && a.GetFloor() > int64(p.HighWatermark) {
+		c.w.violated("assignment of %s has the floor %d, stored is the mark %d", short(id), a.GetFloor(), p.HighWatermark)
+	}
+}
+
+// replied checks invariant 5 on an answer.
+func (c *checker) replied(m proto.Message) {
+	switch m := m.(type) {
+	case *pb.IsrResult:
+		if m.GetCurrent() != nil && !c.truth.deletions[partitionOf(m.GetCurrent().GetTopicId(), 0).Topic] {
+			c.assigned(m.GetCurrent())
+		}
+	case *pb.CreateTopicResponse:
+		if id, err := messages.ParseTopicID(m.GetTopicId()); err == nil && !c.truth.topics[id] {
+			c.w.violated("topic %s is answered to be created and not stored", m.GetName())
+		}
+	case *pb.RegisterResponse:
+		c.registered(messages.BrokerEpoch(m.GetBrokerEpoch()))
+	}
+}
+
+func (c *checker) registered(e messages.BrokerEpoch) {
+	if e == 0 {
+		return
+	}
+	for _, b := range c.truth.brokers {
+		if b.Epoch == e {
+			return
+		}
+	}
+	c.w.violated("broker epoch %d is given out and not stored", e)
+}
