@@ -42,7 +42,8 @@ func (Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, actor
 		}
 	case actors.FeedStart:
 		if msg.Request != 0 {
-			fx.Replies = append(fx.Replies, actors.Reply{To: msg.Request, Body: &pb.FeedPosition{Feed: uint64(s.feed), Position: s.position}})
+			fx.Replies = append(fx.Replies, actors.Reply{To: msg.Request, Body: &pb.FeedPosition{Feed: uint64(s.feed),
+				Position: s.position}})
 		}
 	default:
 		fx.Events = append(fx.Events, ignored(msg))

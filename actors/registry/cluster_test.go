@@ -47,7 +47,10 @@ func (c *fakeCluster) apply(records ...messages.Record) {
 			}
 		case *messages.TopicDeletion:
 			delete(c.topics, r.ID)
-			maps.DeleteFunc(c.partitions, func(id messages.PartitionID, _ *messages.Partition) bool { return id.Topic == r.ID })
+			maps.DeleteFunc(c.partitions, func(id messages.PartitionID,
+				_ *messages.Partition) bool {
+				return id.Topic == r.ID
+			})
 			c.deletions[r.ID] = r
 		case *messages.TopicDeletionDone:
 			delete(c.deletions, r.ID)
@@ -108,7 +111,10 @@ func (c *fakeCluster) Deletion(id messages.TopicID) (*messages.TopicDeletion, bo
 }
 
 func (c *fakeCluster) Deletions(f func(*messages.TopicDeletion) bool) {
-	all := slices.SortedFunc(maps.Values(c.deletions), func(x, y *messages.TopicDeletion) int { return bytes.Compare(x.ID[:], y.ID[:]) })
+	all := slices.SortedFunc(maps.Values(c.deletions), func(x,
+		y *messages.TopicDeletion) int {
+		return bytes.Compare(x.ID[:], y.ID[:])
+	})
 	for _, d := range all {
 		if !f(d) {
 			return

@@ -81,7 +81,8 @@ func (t *step) make(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicRespon
 	for _, part := range partitions {
 		l := messages.LeadershipOf(topic.Name, part, seen)
 		if size += proto.Size(l); len(out.Partitions) >= maxAnswerPartitions || size > maxAnswerBytes {
-			out.Explanation = append(out.Explanation, fmt.Sprintf("the answer has the first %d of %d partitions", len(out.Partitions), len(partitions)))
+			out.Explanation = append(out.Explanation, fmt.Sprintf("the answer has the first %d of %d partitions",
+				len(out.Partitions), len(partitions)))
 			break
 		}
 		out.Partitions = append(out.Partitions, l)
@@ -91,7 +92,9 @@ func (t *step) make(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicRespon
 
 // firstPartitions makes the partitions of a new topic by what the brokers are now: in sync is who may lead, and the first of
 // them leads. A new partition is empty, so its leader has nothing to prove.
-func (t *step) firstPartitions(topic *messages.Topic, replicas [][]messages.BrokerID) ([]*messages.Partition, *messages.Error) {
+func (t *step) firstPartitions(topic *messages.Topic, replicas [][]messages.BrokerID) (
+	[]*messages.Partition, *messages.Error,
+) {
 	out := make([]*messages.Partition, len(replicas))
 	size := 0
 	for i, list := range replicas {
@@ -106,14 +109,16 @@ func (t *step) firstPartitions(topic *messages.Topic, replicas [][]messages.Brok
 			size += 2 * (len(b) + 2)
 		}
 		if len(p.ISR) == 0 {
-			return nil, messages.Errorf(messages.CodeInvalidReplicationFactor, "partition %d would have no leader: all of %v are fenced or stopping", i, list)
+			return nil, messages.Errorf(messages.CodeInvalidReplicationFactor,
+				"partition %d would have no leader: all of %v are fenced or stopping", i, list)
 		}
 		p.Leader = p.ISR[0]
 		size += len(p.Leader) + 64
 		out[i] = p
 	}
 	if size > maxTopicEntry {
-		return nil, messages.Errorf(messages.CodeTooLarge, "the topic's records have about %d bytes, the limit is %d", size, maxTopicEntry)
+		return nil, messages.Errorf(messages.CodeTooLarge, "the topic's records have about %d bytes, the limit is %d",
+			size, maxTopicEntry)
 	}
 	return out, nil
 }
@@ -147,10 +152,12 @@ func shortOfReplicas(partitions []*messages.Partition) []string {
 	}
 	var out []string
 	if short > 0 {
-		out = append(out, fmt.Sprintf("under_replicated: %d of %d partitions start with replicas out of sync, on brokers that are fenced or stopping", short, len(partitions)))
+		out = append(out, fmt.Sprintf("under_replicated: %d of %d partitions start with replicas out of sync, "+
+			"on brokers that are fenced or stopping", short, len(partitions)))
 	}
 	if under > 0 {
-		out = append(out, fmt.Sprintf("under_min_isr: %d of %d partitions start below min ISR and take no writes with acks=all", under, len(partitions)))
+		out = append(out, fmt.Sprintf("under_min_isr: %d of %d partitions start below min ISR "+
+			"and take no writes with acks=all", under, len(partitions)))
 	}
 	return out
 }

@@ -17,7 +17,7 @@
 //
 // A broker is in one of these states. Its record has the first three; the session is soft.
 //
-//	              register                 heartbeat: ready, holds nothing back
+//	              register                 heartbeat: ready, not held back
 //	(unknown) ───────────────▶ fenced ──────────────────────────────────────────▶ active
 //	                             ▲  ▲                                               │ │
 //	                             │  └──── silence, closed connection, storage failed┘ │ heartbeat: wants to stop

@@ -15,7 +15,8 @@ import (
 // no panic, one answer or one creation that waits, and no record besides a refusal.
 func FuzzRequests(f *testing.F) {
 	seeds := []proto.Message{
-		registration("b1", "i9", "s1"), &pb.HeartbeatRequest{Broker: "b1", Incarnation: "i-b1", BrokerEpoch: 2, Ready: true, WantsStop: true},
+		registration("b1", "i9", "s1"), &pb.HeartbeatRequest{Broker: "b1", Incarnation: "i-b1",
+			BrokerEpoch: 2, Ready: true, WantsStop: true},
 		&pb.RemovedRequest{Broker: "b2", BrokerEpoch: 4, TopicIds: [][]byte{make([]byte, 16), {1}}},
 		&pb.CreateTopicRequest{Name: "x", Partitions: 3, ReplicationFactor: 2, Labels: map[string]string{"k": "v"}},
 		&pb.CreateTopicRequest{Name: "x", Assignment: []*pb.ReplicaList{{Brokers: []string{"b1", "b2"}}, nil}},
@@ -32,7 +33,8 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind byte, principal string, data []byte) {
 		w := inhabited()
 		body := []proto.Message{
-			&pb.RegisterRequest{}, &pb.HeartbeatRequest{}, &pb.RemovedRequest{}, &pb.CreateTopicRequest{}, &pb.DeleteTopicRequest{},
+			&pb.RegisterRequest{}, &pb.HeartbeatRequest{}, &pb.RemovedRequest{}, &pb.CreateTopicRequest{},
+			&pb.DeleteTopicRequest{},
 		}[kind%5]
 		if proto.Unmarshal(data, body) != nil {
 			return

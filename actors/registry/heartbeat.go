@@ -16,11 +16,11 @@ func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.Heartbea
 	id := messages.BrokerID(r.GetBroker())
 	b := t.brokers[id]
 	mine := b != nil && r.GetBrokerEpoch() == uint64(b.Epoch) && r.GetIncarnation() == string(b.Incarnation)
-	if t.ahead(id, r.GetSeen(), r.GetBrokerEpoch()) {
+	if err := t.ahead(id, r.GetSeen(), r.GetBrokerEpoch()); err != nil {
 		if mine { // it lives: silence must not be held against it
 			t.touch(t.state.session(id), t.env.Now)
 		}
-		return nil, t.errAhead(r.GetSeen())
+		return nil, err
 	}
 	if !mine {
 		return nil, errStale(b, r.GetBrokerEpoch())
@@ -80,33 +80,34 @@ func speaksFor(principal, broker string) *messages.Error {
 	return nil
 }
 
-// ahead reports whether somebody has seen more than this controller holds. No committed position and no epoch that was ever
-// given to a broker is above Applied.
-func (t *step) ahead(b messages.BrokerID, seen *pb.Seen, epoch uint64) bool {
+// ahead refuses whoever has seen more than this controller holds. No committed position and no epoch that was ever given to
+// a broker is above Applied.
+func (t *step) ahead(b messages.BrokerID, seen *pb.Seen, epoch uint64) *messages.Error {
 	s := messages.SeenFromProto(seen)
-	known := t.brokers[b] != nil && uint64(t.brokers[b].Epoch) == epoch
-	if s.Controller <= t.env.Controller && s.Sequence <= t.env.Applied && (known || epoch <= uint64(t.env.Applied)) {
-		return false
+	if known := t.brokers[b]; known == nil || uint64(known.Epoch) != epoch {
+		s.Sequence = max(s.Sequence, messages.Sequence(epoch))
 	}
-	t.event(PositionAhead{Broker: b, Seen: messages.Seen{Controller: s.Controller, Sequence: max(s.Sequence, messages.Sequence(epoch))}})
-	return true
-}
-
-func (t *step) errAhead(seen *pb.Seen) *messages.Error {
-	s := messages.SeenFromProto(seen)
-	if s.Controller > t.env.Controller {
-		return messages.Errorf(messages.CodeNotActiveController,
+	var err *messages.Error
+	switch {
+	case s.Controller > t.env.Controller:
+		err = messages.Errorf(messages.CodeNotActiveController,
 			"the broker has heard of controller epoch %d, this controller has epoch %d", s.Controller, t.env.Controller)
+	case s.Sequence > t.env.Applied:
+		err = messages.Errorf(messages.CodeNotActiveController, "the broker has seen journal position %d, this controller's "+
+			"journal ends at %d: the store went back in time, or another controller is active", s.Sequence, t.env.Applied).
+			WithHint("do not start the broker with empty storage; restore the journal, or see `highwater cluster doctor`")
+	default:
+		return nil
 	}
-	return messages.Errorf(messages.CodeNotActiveController, "the broker has seen journal position %d, this controller's journal "+
-		"ends at %d: the store went back in time, or another controller is active", s.Sequence, t.env.Applied).
-		WithHint("do not start the broker with empty storage; restore the journal, or see `highwater cluster doctor`")
+	t.event(PositionAhead{Broker: b, Seen: s})
+	return err
 }
 
 func errStale(b *messages.Broker, epoch uint64) *messages.Error {
 	if b == nil {
 		return messages.Errorf(messages.CodeStaleBrokerEpoch, "the broker is not registered").WithHint("register again")
 	}
-	return messages.Errorf(messages.CodeStaleBrokerEpoch, "broker %s has epoch %d and incarnation %s now, the request came under epoch %d",
+	return messages.Errorf(messages.CodeStaleBrokerEpoch,
+		"broker %s has epoch %d and incarnation %s now, the request came under epoch %d",
 		b.ID, b.Epoch, b.Incarnation, epoch).WithHint("register again")
 }

@@ -22,11 +22,13 @@ func (t *step) identify(r *pb.RegisterRequest) (*messages.Broker, *messages.Erro
 		}
 	}
 	if low, high := r.GetMinProtocol(), r.GetMaxProtocol(); low > ProtocolVersion || high < ProtocolVersion {
-		return nil, messages.Errorf(messages.CodeUnsupportedVersion, "the broker speaks protocol versions %d to %d, this controller %d to %d",
+		return nil, messages.Errorf(messages.CodeUnsupportedVersion,
+			"the broker speaks protocol versions %d to %d, this controller %d to %d",
 			low, high, ProtocolVersion, ProtocolVersion)
 	}
 	if id := r.GetClusterId(); id != "" && id != t.cluster.ID {
-		return nil, messages.Errorf(messages.CodeClusterMismatch, "the broker's data folder belongs to cluster %.80q, this is cluster %q (%s)",
+		return nil, messages.Errorf(messages.CodeClusterMismatch,
+			"the broker's data folder belongs to cluster %.80q, this is cluster %q (%s)",
 			id, t.cluster.ID, t.cluster.Name)
 	}
 	rack, err := messages.ParseRackPath(r.GetRack())

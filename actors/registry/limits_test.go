@@ -23,11 +23,13 @@ func TestB109LongNamesAreRefusedAndChangeNothing(t *testing.T) {
 	w := inhabited()
 	hand := []*pb.ReplicaList{{Brokers: []string{"b1"}}}
 	for _, n := range []int{1, 248, 249} {
-		if got := codeOf(w.ask("alice", &pb.CreateTopicRequest{Name: strings.Repeat("a", n), Assignment: hand})); got != "" {
+		if got := codeOf(w.ask("alice", &pb.CreateTopicRequest{Name: strings.Repeat("a",
+			n), Assignment: hand})); got != "" {
 			t.Errorf("a name of %d bytes: %s", n, got)
 		}
 	}
-	for _, name := range []string{strings.Repeat("a", 250), strings.Repeat("a", 255), strings.Repeat("a", 10_000), strings.Repeat("ä", 249), "a\x00b", "a\xffb", "日本", "a b", "a\nb"} {
+	for _, name := range []string{strings.Repeat("a", 250), strings.Repeat("a", 255), strings.Repeat("a",
+		10_000), strings.Repeat("ä", 249), "a\x00b", "a\xffb", "日本", "a b", "a\nb"} {
 		fx := w.ask("alice", &pb.CreateTopicRequest{Name: name, Assignment: hand})
 		if got := codeOf(fx); got != messages.CodeInvalidName || len(fx.Records) != 0 {
 			t.Errorf("%.20q: %s", name, got)
@@ -67,17 +69,23 @@ func TestB113FieldsOutOfBoundsAreRefused(t *testing.T) {
 		body      proto.Message
 		want      messages.Code
 	}{
-		"rack":             {"b7", register(func(r *pb.RegisterRequest) { r.Rack = long }), messages.CodeInvalidRack},
-		"host":             {"b7", register(func(r *pb.RegisterRequest) { r.Host = long }), messages.CodeInvalidRequest},
-		"host not UTF-8":   {"b7", register(func(r *pb.RegisterRequest) { r.Host = "\xff" }), messages.CodeInvalidRequest},
-		"version":          {"b7", register(func(r *pb.RegisterRequest) { r.Version = long }), messages.CodeInvalidRequest},
-		"control byte":     {"b7", register(func(r *pb.RegisterRequest) { r.Version = "1\n2" }), messages.CodeInvalidRequest},
-		"pid":              {"b7", register(func(r *pb.RegisterRequest) { r.Pid = -1 }), messages.CodeInvalidRequest},
-		"endpoints":        {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = labels(17) }), messages.CodeInvalidRequest},
-		"endpoint":         {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = map[string]string{"a": long} }), messages.CodeInvalidRequest},
-		"no endpoint name": {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = map[string]string{"": "x"} }), messages.CodeInvalidRequest},
-		"server id":        {"b7", register(func(r *pb.RegisterRequest) { r.Connection = &pb.Connection{ServerId: long} }), messages.CodeInvalidRequest},
-		"versions crossed": {"b7", register(func(r *pb.RegisterRequest) { r.MinProtocol, r.MaxProtocol = 2, 1 }), messages.CodeUnsupportedVersion},
+		"rack":           {"b7", register(func(r *pb.RegisterRequest) { r.Rack = long }), messages.CodeInvalidRack},
+		"host":           {"b7", register(func(r *pb.RegisterRequest) { r.Host = long }), messages.CodeInvalidRequest},
+		"host not UTF-8": {"b7", register(func(r *pb.RegisterRequest) { r.Host = "\xff" }), messages.CodeInvalidRequest},
+		"version":        {"b7", register(func(r *pb.RegisterRequest) { r.Version = long }), messages.CodeInvalidRequest},
+		"control byte": {"b7", register(func(r *pb.RegisterRequest) { r.Version = "1\n2" }),
+			messages.CodeInvalidRequest},
+		"pid": {"b7", register(func(r *pb.RegisterRequest) { r.Pid = -1 }), messages.CodeInvalidRequest},
+		"endpoints": {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = labels(17) }),
+			messages.CodeInvalidRequest},
+		"endpoint": {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = map[string]string{"a": long} }),
+			messages.CodeInvalidRequest},
+		"no endpoint name": {"b7", register(func(r *pb.RegisterRequest) { r.Endpoints = map[string]string{"": "x"} }),
+			messages.CodeInvalidRequest},
+		"server id": {"b7", register(func(r *pb.RegisterRequest) { r.Connection = &pb.Connection{ServerId: long} }),
+			messages.CodeInvalidRequest},
+		"versions crossed": {"b7", register(func(r *pb.RegisterRequest) { r.MinProtocol, r.MaxProtocol = 2, 1 }),
+			messages.CodeUnsupportedVersion},
 		"nil registration": {"", (*pb.RegisterRequest)(nil), messages.CodeDenied},
 		"nil heartbeat":    {"", (*pb.HeartbeatRequest)(nil), messages.CodeDenied},
 		"nil removed":      {"", (*pb.RemovedRequest)(nil), messages.CodeDenied},
@@ -87,8 +95,10 @@ func TestB113FieldsOutOfBoundsAreRefused(t *testing.T) {
 		"label key":        {"a", create(map[string]string{long: ""}), messages.CodeInvalidRequest},
 		"label value":      {"a", create(map[string]string{"k": long}), messages.CodeInvalidRequest},
 		"topic id":         {"a", &pb.DeleteTopicRequest{Name: "t", TopicId: []byte{1}}, messages.CodeInvalidRequest},
-		"removed id":       {"b1", &pb.RemovedRequest{Broker: "b1", BrokerEpoch: 2, TopicIds: [][]byte{{1}}}, messages.CodeInvalidRequest},
-		"removed ids": {"b1", &pb.RemovedRequest{Broker: "b1", BrokerEpoch: 2, TopicIds: make([][]byte, messages.MaxRemovedTopics+1)},
+		"removed id": {"b1", &pb.RemovedRequest{Broker: "b1",
+			BrokerEpoch: 2, TopicIds: [][]byte{{1}}}, messages.CodeInvalidRequest},
+		"removed ids": {"b1", &pb.RemovedRequest{Broker: "b1",
+			BrokerEpoch: 2, TopicIds: make([][]byte, messages.MaxRemovedTopics+1)},
 			messages.CodeTooLarge},
 	} {
 		w := inhabited()
@@ -105,7 +115,8 @@ func TestATopicIsOneEntryOfBoundedSizeWithABoundedAnswer(t *testing.T) {
 	w.join("b1")
 	w.join("b2")
 	place := func(name string, partitions int, replicas ...messages.BrokerID) actors.Effects {
-		w.ask("alice", &pb.CreateTopicRequest{Name: name, Partitions: uint32(partitions), ReplicationFactor: uint32(len(replicas))})
+		w.ask("alice", &pb.CreateTopicRequest{Name: name, Partitions: uint32(partitions),
+			ReplicationFactor: uint32(len(replicas))})
 		p := actors.Placement{Ticket: w.state.ticket}
 		for range partitions {
 			p.Replicas = append(p.Replicas, replicas)
@@ -130,7 +141,8 @@ func TestATopicIsOneEntryOfBoundedSizeWithABoundedAnswer(t *testing.T) {
 		t.Fatalf("%s, %d records", codeOf(fx), len(fx.Records))
 	}
 	w.join("b3")
-	if got := codeOf(w.ask("alice", &pb.CreateTopicRequest{Name: "wide", Partitions: 10_000, ReplicationFactor: 12})); got != messages.CodeInvalidPartitions {
+	if got := codeOf(w.ask("alice", &pb.CreateTopicRequest{Name: "wide",
+		Partitions: 10_000, ReplicationFactor: 12})); got != messages.CodeInvalidPartitions {
 		t.Fatalf("120,000 replicas: %s", got)
 	}
 }
@@ -155,7 +167,8 @@ func TestConfirmationsBeyondOneEntryAreTakenInPart(t *testing.T) {
 	w.join("b2")
 	r := &pb.RemovedRequest{Broker: "b1", BrokerEpoch: uint64(w.cluster.brokers["b1"].Epoch)}
 	for i := range 12 {
-		d := &messages.TopicDeletion{ID: messages.TopicID{1, byte(i)}, Name: "t", Partitions: 10_000, Epochs: make([]messages.PartitionEpoch, 10_000),
+		d := &messages.TopicDeletion{ID: messages.TopicID{1, byte(i)}, Name: "t",
+			Partitions: 10_000, Epochs: make([]messages.PartitionEpoch, 10_000),
 			Pending: []messages.BrokerID{"b1", "b2"}}
 		w.cluster.apply(d)
 		r.TopicIds = append(r.TopicIds, d.ID.Bytes())
@@ -203,8 +216,10 @@ func TestNobodyIsAnsweredWhoDoesNotWait(t *testing.T) {
 
 func TestWhatTheRegistryDoesNotKnowIsIgnored(t *testing.T) {
 	w := inhabited()
-	for _, msg := range []actors.Message{nil, actors.TopicDeleted{}, actors.Request{ID: 1}, actors.Request{ID: 1, Body: &pb.IsrRequest{}},
-		actors.Disconnected{Abrupt: true}, actors.GraceEnded{Broker: "b1", Epoch: 2}, actors.GraceEnded{Broker: "nope"}, actors.Placement{}} {
+	for _, msg := range []actors.Message{nil, actors.TopicDeleted{}, actors.Request{ID: 1}, actors.Request{ID: 1,
+		Body: &pb.IsrRequest{}},
+		actors.Disconnected{Abrupt: true}, actors.GraceEnded{Broker: "b1",
+			Epoch: 2}, actors.GraceEnded{Broker: "nope"}, actors.Placement{}} {
 		if fx := w.step(msg); len(fx.Records) != 0 || len(fx.Replies) != 0 {
 			t.Errorf("%T: %+v", msg, fx)
 		}
@@ -225,7 +240,8 @@ func TestK54EveryTopicHasAnIdOfItsOwn(t *testing.T) {
 	for i := range 50 {
 		// The same random numbers each time, as a host with a broken source would give.
 		w.steps = 7
-		w.ask("alice", &pb.CreateTopicRequest{Name: fmt.Sprint("t", i), Assignment: []*pb.ReplicaList{{Brokers: []string{"b1"}}}})
+		w.ask("alice", &pb.CreateTopicRequest{Name: fmt.Sprint("t",
+			i), Assignment: []*pb.ReplicaList{{Brokers: []string{"b1"}}}})
 	}
 	for id := range w.cluster.topics {
 		seen[id.String()] = true

@@ -38,11 +38,13 @@ func (t *step) conclude(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicRe
 		return nil, p.Err
 	}
 	if len(p.Replicas) != spec.partitions {
-		return nil, messages.Errorf(messages.CodeInternal, "%d partitions were placed instead of %d", len(p.Replicas), spec.partitions)
+		return nil, messages.Errorf(messages.CodeInternal, "%d partitions were placed instead of %d",
+			len(p.Replicas), spec.partitions)
 	}
 	for i, list := range p.Replicas {
 		if len(list) != spec.replicationFactor {
-			return nil, messages.Errorf(messages.CodeInternal, "partition %d was placed on %d brokers instead of %d", i, len(list), spec.replicationFactor)
+			return nil, messages.Errorf(messages.CodeInternal, "partition %d was placed on %d brokers instead of %d",
+				i, len(list), spec.replicationFactor)
 		}
 		for j, b := range list {
 			if slices.Contains(list[:j], b) {
@@ -60,7 +62,8 @@ func (t *step) conclude(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicRe
 func (t *step) expireCreations() {
 	for _, ticket := range sortedKeys(t.state.creations) {
 		if c := t.state.creations[ticket]; t.env.Now >= c.deadline {
-			err := messages.Errorf(messages.CodeUnavailable, "the placement of topic %s was not answered within %v", c.spec.name, placementTimeout)
+			err := messages.Errorf(messages.CodeUnavailable, "the placement of topic %s was not answered within %v",
+				c.spec.name, placementTimeout)
 			t.settle(c, &pb.CreateTopicResponse{Error: err.Proto()})
 		}
 	}

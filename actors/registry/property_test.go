@@ -25,7 +25,8 @@ type observer struct {
 }
 
 func newObserver(t *rapid.T, w *world) *observer {
-	o := &observer{t: t, w: w, open: map[actors.RequestID]string{}, highest: map[messages.BrokerID]messages.BrokerEpoch{}, tickets: map[uint64]bool{},
+	o := &observer{t: t, w: w, open: map[actors.RequestID]string{},
+		highest: map[messages.BrokerID]messages.BrokerEpoch{}, tickets: map[uint64]bool{},
 		leased: map[messages.BrokerID]time.Duration{}}
 	w.observe = o.step
 	return o
@@ -122,16 +123,26 @@ func TestRequestsAreAnsweredOnceWhateverHappens(t *testing.T) {
 		o := newObserver(t, w)
 		w.step(actors.Activated{})
 		t.Repeat(map[string]func(*rapid.T){
-			"register":   func(t *rapid.T) { anyRegister(t, w) },
-			"heartbeat":  func(t *rapid.T) { anyHeartbeat(t, w) },
-			"disconnect": func(t *rapid.T) { w.step(actors.Disconnected{Connection: anyConnection(t), Abrupt: rapid.Bool().Draw(t, "abrupt")}) },
-			"create":     func(t *rapid.T) { w.ask("alice", anyCreate(t)) },
-			"placed":     func(t *rapid.T) { w.step(anyPlacement(t, o)) },
-			"delete":     func(t *rapid.T) { w.ask("alice", &pb.DeleteTopicRequest{Name: anyTopic(t), DryRun: rapid.Bool().Draw(t, "dry")}) },
-			"removed":    func(t *rapid.T) { anyRemoved(t, w) },
-			"partition":  func(t *rapid.T) { anyElection(t, w) },
-			"wait":       func(t *rapid.T) { w.wait(time.Duration(rapid.IntRange(0, 4000).Draw(t, "ms")) * time.Millisecond) },
-			"stall":      func(t *rapid.T) { w.stall(time.Duration(rapid.IntRange(0, 10_000).Draw(t, "ms")) * time.Millisecond) },
+			"register":  func(t *rapid.T) { anyRegister(t, w) },
+			"heartbeat": func(t *rapid.T) { anyHeartbeat(t, w) },
+			"disconnect": func(t *rapid.T) {
+				w.step(actors.Disconnected{Connection: anyConnection(t), Abrupt: rapid.Bool().Draw(t, "abrupt")})
+			},
+			"create": func(t *rapid.T) { w.ask("alice", anyCreate(t)) },
+			"placed": func(t *rapid.T) { w.step(anyPlacement(t, o)) },
+			"delete": func(t *rapid.T) {
+				w.ask("alice", &pb.DeleteTopicRequest{Name: anyTopic(t), DryRun: rapid.Bool().Draw(t, "dry")})
+			},
+			"removed":   func(t *rapid.T) { anyRemoved(t, w) },
+			"partition": func(t *rapid.T) { anyElection(t, w) },
+			"wait": func(t *rapid.T) {
+				w.wait(time.Duration(rapid.IntRange(0, 4000).Draw(t,
+					"ms")) * time.Millisecond)
+			},
+			"stall": func(t *rapid.T) {
+				w.stall(time.Duration(rapid.IntRange(0, 10_000).Draw(t,
+					"ms")) * time.Millisecond)
+			},
 			"reload": func(t *rapid.T) {
 				w.load()
 				clear(o.open) // the host answers for a registry that is gone
@@ -159,7 +170,8 @@ func TestRequestsAreAnsweredOnceWhateverHappens(t *testing.T) {
 // check is what holds between any two steps.
 func (o *observer) check(t *rapid.T) {
 	for id := range o.open {
-		if !slices.ContainsFunc(sortedKeys(o.w.state.creations), func(k uint64) bool { return o.w.state.creations[k].request == id }) {
+		if !slices.ContainsFunc(sortedKeys(o.w.state.creations),
+			func(k uint64) bool { return o.w.state.creations[k].request == id }) {
 			t.Fatalf("request %d has no answer and nothing waits for it", id)
 		}
 	}
@@ -177,8 +189,10 @@ func (o *observer) check(t *rapid.T) {
 	}
 }
 
-func anyBroker(t *rapid.T) string { return rapid.SampledFrom([]string{"b1", "b2", "b3"}).Draw(t, "broker") }
-func anyTopic(t *rapid.T) string  { return rapid.SampledFrom([]string{"t", "u", "v"}).Draw(t, "topic") }
+func anyBroker(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"b1", "b2", "b3"}).Draw(t, "broker")
+}
+func anyTopic(t *rapid.T) string { return rapid.SampledFrom([]string{"t", "u", "v"}).Draw(t, "topic") }
 
 func anyConnection(t *rapid.T) *pb.Connection {
 	return &pb.Connection{ServerId: "S", ClientId: uint64(rapid.IntRange(0, 6).Draw(t, "client"))}
@@ -222,8 +236,10 @@ func anyHeartbeat(t *rapid.T, w *world) {
 
 func anyCreate(t *rapid.T) *pb.CreateTopicRequest {
 	return &pb.CreateTopicRequest{
-		Name: anyTopic(t), Partitions: uint32(rapid.IntRange(0, 3).Draw(t, "partitions")), DryRun: rapid.Bool().Draw(t, "dry"),
-		ReplicationFactor: uint32(rapid.IntRange(0, 3).Draw(t, "factor")), MinIsr: uint32(rapid.IntRange(0, 2).Draw(t, "min ISR")),
+		Name: anyTopic(t), Partitions: uint32(rapid.IntRange(0, 3).Draw(t, "partitions")), DryRun: rapid.Bool().Draw(t,
+			"dry"),
+		ReplicationFactor: uint32(rapid.IntRange(0, 3).Draw(t, "factor")), MinIsr: uint32(rapid.IntRange(0, 2).Draw(t,
+			"min ISR")),
 	}
 }
 

@@ -18,8 +18,8 @@ func (t *step) register(principal string, r *pb.RegisterRequest) (*pb.RegisterRe
 	if err != nil {
 		return nil, err
 	}
-	if t.ahead(b.ID, r.GetSeen(), 0) {
-		return nil, t.errAhead(r.GetSeen())
+	if err := t.ahead(b.ID, r.GetSeen(), 0); err != nil {
+		return nil, err
 	}
 	if err := t.checkStorage(b); err != nil {
 		return nil, err
@@ -35,7 +35,8 @@ func (t *step) register(principal string, r *pb.RegisterRequest) (*pb.RegisterRe
 	case old != nil && t.alive(b.ID):
 		return nil, errInUse(old)
 	case old == nil && len(t.brokers) >= maxBrokers:
-		return nil, messages.Errorf(messages.CodeTooLarge, "the cluster has %d brokers, the limit is %d", len(t.brokers), maxBrokers)
+		return nil, messages.Errorf(messages.CodeTooLarge, "the cluster has %d brokers, the limit is %d",
+			len(t.brokers), maxBrokers)
 	default:
 		t.admit(old, b, r.GetCleanEpoch())
 		t.begin(b.ID, over)
@@ -114,7 +115,8 @@ func (t *step) begin(b messages.BrokerID, over connection) {
 }
 
 func errInUse(holder *messages.Broker) *messages.Error {
-	return messages.Errorf(messages.CodeBrokerIDInUse, "broker id %s is held by incarnation %s, pid %d on host %q, whose session is valid",
+	return messages.Errorf(messages.CodeBrokerIDInUse,
+		"broker id %s is held by incarnation %s, pid %d on host %q, whose session is valid",
 		holder.ID, holder.Incarnation, holder.PID, holder.Host).
 		WithHint("stop that process, or give this broker an id of its own; a dead holder's session ends by itself")
 }

@@ -40,7 +40,8 @@ func (t *step) removed(principal string, r *pb.RemovedRequest) *messages.Error {
 
 func parseTopicIDs(in [][]byte) ([]messages.TopicID, *messages.Error) {
 	if len(in) > messages.MaxRemovedTopics {
-		return nil, messages.Errorf(messages.CodeTooLarge, "the request confirms %d topic ids, the limit is %d", len(in), messages.MaxRemovedTopics)
+		return nil, messages.Errorf(messages.CodeTooLarge, "the request confirms %d topic ids, the limit is %d",
+			len(in), messages.MaxRemovedTopics)
 	}
 	out := make([]messages.TopicID, len(in))
 	for i, b := range in {

@@ -66,16 +66,19 @@ func (s *script) record(r messages.Record) string {
 		for _, flag := range []struct {
 			on   bool
 			name string
-		}{{!r.Fsyncs, "without fsync"}, {r.Stopping, "stopping"}, {r.Draining, "draining"}, {r.Suspect, "suspect"}, {r.Fenced, "fenced: " + r.FencedReason}} {
+		}{{!r.Fsyncs, "without fsync"}, {r.Stopping, "stopping"}, {r.Draining, "draining"}, {r.Suspect,
+			"suspect"}, {r.Fenced, "fenced: " + r.FencedReason}} {
 			if flag.on {
 				out += ", " + flag.name
 			}
 		}
 		return out
 	case *messages.Topic:
-		return fmt.Sprintf("topic %s partitions %d factor %d min ISR %d", r.Name, r.Partitions, r.ReplicationFactor, r.MinISR)
+		return fmt.Sprintf("topic %s partitions %d factor %d min ISR %d",
+			r.Name, r.Partitions, r.ReplicationFactor, r.MinISR)
 	case *messages.Partition:
-		return fmt.Sprintf("partition %s replicas %v ISR %v leader %s epochs %d/%d proven %v", s.partition(r.ID), r.Replicas, r.ISR, r.Leader,
+		return fmt.Sprintf("partition %s replicas %v ISR %v leader %s epochs %d/%d proven %v",
+			s.partition(r.ID), r.Replicas, r.ISR, r.Leader,
 			r.LeaderEpoch, r.Epoch, r.LeaderProven)
 	case *messages.TopicDeletion:
 		return fmt.Sprintf("deletion of %s, pending %v", r.Name, r.Pending)
@@ -103,9 +106,11 @@ func (s *script) body(m proto.Message) []string {
 		}
 		return []string{out}
 	case *pb.CreateTopicResponse:
-		out := []string{fmt.Sprintf("reply topic %s at revision %d, id %v", m.GetName(), m.GetRevision(), len(m.GetTopicId()) > 0)}
+		out := []string{fmt.Sprintf("reply topic %s at revision %d, id %v",
+			m.GetName(), m.GetRevision(), len(m.GetTopicId()) > 0)}
 		for _, p := range m.GetPartitions() {
-			out = append(out, fmt.Sprintf("reply partition %d leader %s ISR %v", p.GetPartition(), p.GetLeader(), p.GetIsr()))
+			out = append(out, fmt.Sprintf("reply partition %d leader %s ISR %v",
+				p.GetPartition(), p.GetLeader(), p.GetIsr()))
 		}
 		for _, w := range m.GetWarnings() {
 			out = append(out, "reply warning "+w)

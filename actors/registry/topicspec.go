@@ -41,7 +41,8 @@ func (t *step) specify(r *pb.CreateTopicRequest) (*topicSpec, *messages.Error) {
 		return nil, err
 	}
 	if n := spec.partitions * spec.replicationFactor; n > maxTopicReplicas {
-		return nil, messages.Errorf(messages.CodeInvalidPartitions, "the topic has %d replicas in all, the limit is %d", n, maxTopicReplicas)
+		return nil, messages.Errorf(messages.CodeInvalidPartitions, "the topic has %d replicas in all, the limit is %d",
+			n, maxTopicReplicas)
 	}
 	if err := t.chooseMinISR(spec, r.GetMinIsr()); err != nil {
 		return nil, err
@@ -59,7 +60,8 @@ func (t *step) checkFree(name messages.TopicName) *messages.Error {
 // size sets the numbers of a topic that the placer places.
 func (t *step) size(spec *topicSpec, r *pb.CreateTopicRequest) *messages.Error {
 	if n := r.GetPartitions(); n < 1 || uint64(n) > uint64(t.settings.MaxPartitionsPerTopic) {
-		return messages.Errorf(messages.CodeInvalidPartitions, "%d partitions were asked for, allowed are 1 to %d", n, t.settings.MaxPartitionsPerTopic)
+		return messages.Errorf(messages.CodeInvalidPartitions, "%d partitions were asked for, allowed are 1 to %d",
+			n, t.settings.MaxPartitionsPerTopic)
 	}
 	spec.partitions = int(r.GetPartitions())
 	factor := uint64(r.GetReplicationFactor())
@@ -73,10 +75,12 @@ func (t *step) size(spec *topicSpec, r *pb.CreateTopicRequest) *messages.Error {
 		}
 	}
 	if factor > maxReplicationFactor {
-		return messages.Errorf(messages.CodeInvalidReplicationFactor, "the replication factor is %d, the limit is %d", factor, maxReplicationFactor)
+		return messages.Errorf(messages.CodeInvalidReplicationFactor, "the replication factor is %d, the limit is %d",
+			factor, maxReplicationFactor)
 	}
 	if factor > uint64(usable) {
-		return messages.Errorf(messages.CodeInvalidReplicationFactor, "the replication factor is %d, and %d of %d brokers can take replicas",
+		return messages.Errorf(messages.CodeInvalidReplicationFactor,
+			"the replication factor is %d, and %d of %d brokers can take replicas",
 			factor, usable, len(t.brokers))
 	}
 	spec.replicationFactor = int(factor)
@@ -105,7 +109,8 @@ func (t *step) sizeByHand(spec *topicSpec, r *pb.CreateTopicRequest) *messages.E
 	spec.manual = make([][]messages.BrokerID, len(lists))
 	for i, l := range lists {
 		if len(l.GetBrokers()) != factor {
-			return badAssignment("partition %d has %d replicas and partition 0 has %d: all need the same number", i, len(l.GetBrokers()), factor)
+			return badAssignment("partition %d has %d replicas and partition 0 has %d: all need the same number",
+				i, len(l.GetBrokers()), factor)
 		}
 		spec.manual[i] = messages.BrokerIDs(l.GetBrokers())
 		if err := t.checkReplicas(i, spec.manual[i]); err != nil {
@@ -141,7 +146,8 @@ func (t *step) chooseMinISR(spec *topicSpec, asked uint32) *messages.Error {
 		return nil
 	}
 	if uint64(asked) > uint64(spec.replicationFactor) {
-		return messages.Errorf(messages.CodeInvalidMinISR, "min ISR %d is above the replication factor %d", asked, spec.replicationFactor)
+		return messages.Errorf(messages.CodeInvalidMinISR, "min ISR %d is above the replication factor %d",
+			asked, spec.replicationFactor)
 	}
 	spec.minISR = int(asked)
 	return nil

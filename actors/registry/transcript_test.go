@@ -60,7 +60,8 @@ func playFile(t *testing.T, file string) {
 
 // play carries out the lines at the margin and writes what comes of each below it.
 func play(body string) string {
-	s := &script{w: newWorld(messages.DefaultSettings()), names: map[messages.TopicID]string{}, ids: map[string][]messages.TopicID{}}
+	s := &script{w: newWorld(messages.DefaultSettings()), names: map[messages.TopicID]string{},
+		ids: map[string][]messages.TopicID{}}
 	s.w.observe = s.show
 	s.w.step(actors.Activated{})
 	s.out.Reset()
@@ -99,7 +100,8 @@ func (s *script) run(words []string) {
 		s.w.load()
 		s.w.step(actors.Activated{Restarted: has(args, "restarted")})
 	case "disconnect":
-		s.w.step(actors.Disconnected{Connection: connectionArg(args[0]), Abrupt: has(args, "abrupt"), Reason: option(args, "reason", "")})
+		s.w.step(actors.Disconnected{Connection: connectionArg(args[0]), Abrupt: has(args, "abrupt"), Reason: option(args,
+			"reason", "")})
 	case "placed":
 		s.placed(args)
 	case "wait":
@@ -139,7 +141,8 @@ func (s *script) request(verb string, args []string) {
 	var body proto.Message
 	switch verb {
 	case "register":
-		r := registration(args[0], option(args, "incarnation", string(known.Incarnation)), option(args, "storage", string(known.Storage)))
+		r := registration(args[0], option(args, "incarnation", string(known.Incarnation)), option(args, "storage",
+			string(known.Storage)))
 		r.ClusterId, r.Rack, r.CleanEpoch = option(args, "cluster", ""), option(args, "rack", ""), number(args, "clean", 0)
 		r.Fsyncs = option(args, "fsyncs", "yes") == "yes"
 		r.Weight = uint32(number(args, "weight", 0))

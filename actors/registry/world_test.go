@@ -99,7 +99,9 @@ func (w *world) next() int {
 	if len(w.wakes) == 0 {
 		return -1
 	}
-	first := slices.MinFunc(w.wakes, func(a, b wake) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	first := slices.MinFunc(w.wakes, func(a, b wake) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+	})
 	return slices.IndexFunc(w.wakes, func(k wake) bool { return k.at == first.at && k.seq == first.seq })
 }
 
@@ -112,7 +114,8 @@ func answer[M proto.Message](fx actors.Effects) M {
 }
 
 func registration(b, incarnation, storage string) *pb.RegisterRequest {
-	return &pb.RegisterRequest{Broker: b, Incarnation: incarnation, Storage: storage, Fsyncs: true, MinProtocol: 1, MaxProtocol: 1, Host: "host-" + b, Pid: 7}
+	return &pb.RegisterRequest{Broker: b, Incarnation: incarnation, Storage: storage, Fsyncs: true, MinProtocol: 1,
+		MaxProtocol: 1, Host: "host-" + b, Pid: 7}
 }
 
 // beat is a ready heartbeat of a registered broker.
@@ -121,7 +124,8 @@ func (w *world) beat(b messages.BrokerID) *pb.HeartbeatRequest {
 	if r == nil {
 		return &pb.HeartbeatRequest{Broker: string(b), Ready: true}
 	}
-	return &pb.HeartbeatRequest{Broker: string(b), Incarnation: string(r.Incarnation), BrokerEpoch: uint64(r.Epoch), Ready: true}
+	return &pb.HeartbeatRequest{Broker: string(b), Incarnation: string(r.Incarnation), BrokerEpoch: uint64(r.Epoch),
+		Ready: true}
 }
 
 // join registers a broker and unfences it.
