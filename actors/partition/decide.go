@@ -98,9 +98,7 @@ func (d *decision) seal() bool {
 func (t *turn) commit(next *messages.Partition) {
 	next.HighWatermark = max(next.HighWatermark, t.reported, 0)
 	if t.shown && t.shownIn == next.LeaderEpoch && !next.LeaderProven {
-		next.LeaderProven = true
-		t.timeouts = nil
-		t.event(LeaderProven{Leader: next.Leader, Epoch: next.LeaderEpoch, HighWatermark: next.HighWatermark})
+		t.believe(next)
 	}
 	t.record = next
 	t.fx.Records = append(t.fx.Records, next)

@@ -34,7 +34,7 @@ func (t *turn) report(m actors.LeaderReport) {
 		t.refuse(m.Request, m.Broker, messages.Errorf(messages.CodeFencedLeaderEpoch,
 			"the log ends at %d, below the floor %d; the leader epoch has ended", end, floor))
 	default:
-		t.prove(m.Broker, messages.Offset(r.GetHighWatermark()))
+		t.prove(messages.Offset(r.GetHighWatermark()))
 		t.answer(m.Request)
 	}
 }
@@ -67,16 +67,21 @@ func (t *turn) checkReport(m actors.LeaderReport) *messages.Error {
 
 // prove takes a leader as one that holds everything below the floor. Only then its stint counts as begun, and whoever
 // timed out before it is forgiven. Its own mark may be lower than the floor: a follower learns of the mark late.
-func (t *turn) prove(leader messages.BrokerID, mark messages.Offset) {
+func (t *turn) prove(mark messages.Offset) {
 	t.reported = max(t.reported, mark)
 	if t.record.LeaderProven {
 		return
 	}
 	next := clone(t.record)
-	next.LeaderProven = true
+	t.believe(next)
 	t.commit(next)
+}
+
+// believe marks the leader of a record that is about to be committed as proven.
+func (t *turn) believe(next *messages.Partition) {
+	next.LeaderProven = true
 	t.timeouts, t.deadline.set = nil, false
-	t.event(LeaderProven{Leader: leader, Epoch: next.LeaderEpoch, HighWatermark: next.HighWatermark})
+	t.event(LeaderProven{Leader: next.Leader, Epoch: next.LeaderEpoch, HighWatermark: max(next.HighWatermark, t.reported)})
 }
 
 // decline takes a leader out that cannot lead. It is not eligible any more either: it may lack committed records.

@@ -46,7 +46,8 @@ func (t *turn) faults() []string {
 	}
 	fault(len(p.Replicas) == 0, "there are no replicas")
 	fault(len(distinct(p.Replicas)) != len(p.Replicas), "the replicas %v are not distinct", p.Replicas)
-	fault(!sameMembers(inOrder(distinct(p.Replicas), p.ISR), p.ISR), "the ISR %v is not a distinct subset of the replicas %v", p.ISR, p.Replicas)
+	fault(!sameMembers(inOrder(distinct(p.Replicas), p.ISR), p.ISR),
+		"the ISR %v is not a distinct subset of the replicas %v", p.ISR, p.Replicas)
 	fault(!sameMembers(inOrder(distinct(p.Replicas), p.Eligible), p.Eligible),
 		"the eligible set %v is not a distinct subset of the replicas %v", p.Eligible, p.Replicas)
 	both := slices.ContainsFunc(p.Eligible, func(b messages.BrokerID) bool { return slices.Contains(p.ISR, b) })
