@@ -187,7 +187,11 @@ func (r *Replica) Fetched(now time.Duration, follower messages.BrokerID, epoch m
 	r.considerISR(now)
 	r.advance()
 	ans.HighWatermark = int64(r.mark)
-	return FetchAnswer{Partition: ans, From: offset, Limit: max(offset, r.durable)}, r.take()
+	limit := r.durable
+	if r.cfg.SendUnstored {
+		limit = r.end
+	}
+	return FetchAnswer{Partition: ans, From: offset, Limit: max(offset, limit)}, r.take()
 }
 
 // admitFetch checks who asks, without touching any state.

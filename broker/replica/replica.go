@@ -40,6 +40,11 @@ type Config struct {
 	// fenced until then, so whatever leadership that snapshot names is one of an earlier life and has ended or will; it
 	// must not be taken up again, because what that life had written may be lost (on storage that does not fsync).
 	FirstSnapshot bool
+	// SendUnstored lets followers fetch what this leader has appended but not stored yet, so that both store it at the
+	// same time. The mark counts what each has stored, so nothing is committed earlier; a leader that loses such records
+	// in a crash has lost its epoch too. The host must keep what is not stored in memory and wake waiting followers
+	// after a Write with batches.
+	SendUnstored bool
 }
 
 // Replica is the state of one replica of one partition. It is not safe for concurrent use. The actions that a method
