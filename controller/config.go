@@ -1,0 +1,170 @@
+package controller
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/highwater-io/highwater/journal"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// Config says how one controller process runs. The zero value of a field means its default.
+type Config struct {
+	// Cluster names the cluster in every subject; default "dev".
+	Cluster messages.ClusterName
+	// Name names this process for people and in the journal, 1 to 64 of [A-Za-z0-9_-]; default "c1". No two processes of a
+	// cluster may have the same.
+	Name string
+	// DataDir is the folder of this process: the embedded server's streams, the lock, the mark of the cluster. Needed with
+	// the embedded server; with NATSURL it may be empty, and then nothing is locked or remembered.
+	DataDir string
+
+	// Listen is host:port of the embedded server; port 0 takes a free one. Default 127.0.0.1:4222. There is no
+	// authentication yet, so a host that is not loopback is refused without InsecureNoAuth.
+	Listen string
+	// InsecureNoAuth lets everybody who reaches Listen do everything.
+	InsecureNoAuth bool
+	// StoreLimit bounds the embedded server's streams on disk, in bytes; default 8 GiB.
+	StoreLimit int64
+
+	// NATSURL connects to servers elsewhere instead of embedding one; several are separated by commas. NATSCreds is a
+	// credentials file for it.
+	NATSURL   string
+	NATSCreds string
+	// SystemURL and SystemCreds connect to the system account of those servers. Without SystemURL brokers that die are
+	// noticed by the end of their session only, not by the end of their connection.
+	SystemURL   string
+	SystemCreds string
+	// JournalReplicas is how many servers keep the journal: 1, 3 or 5; default 1. With the embedded server it is 1.
+	JournalReplicas int
+
+	// Settings are what a new cluster begins with; default messages.DefaultSettings. A cluster that exists keeps its own.
+	Settings messages.Settings
+
+	// MaxOutstanding bounds the items of requests that are admitted and not answered yet; default 20,000.
+	MaxOutstanding int
+	// RequestTimeout is how long a request may go without an answer before it is answered UNAVAILABLE; default 30 s. It
+	// should be longer than AppendLimit.
+	RequestTimeout time.Duration
+	// AppendTimeout bounds one write to the journal, after which it is found out what became of it; default 5 s, at most
+	// AppendLimit.
+	AppendTimeout time.Duration
+	// AppendLimit is how long the journal may take nothing before the controller ends; default 15 s.
+	AppendLimit time.Duration
+
+	// Logger takes the logs of the process; the default is none. It must not write to NATS.
+	Logger *zerolog.Logger
+
+	wrapLog func(journal.Log) journal.Log // for faults in tests
+}
+
+func (c Config) withDefaults() Config {
+	or(&c.Cluster, "dev")
+	or(&c.Name, "c1")
+	or(&c.Listen, "127.0.0.1:4222")
+	or(&c.StoreLimit, 8<<30)
+	or(&c.JournalReplicas, 1)
+	or(&c.Settings, messages.DefaultSettings())
+	or(&c.MaxOutstanding, 20_000)
+	or(&c.RequestTimeout, 30*time.Second)
+	or(&c.AppendTimeout, 5*time.Second)
+	or(&c.AppendLimit, 15*time.Second)
+	if c.Logger == nil {
+		nothing := zerolog.Nop()
+		c.Logger = &nothing
+	}
+	return c
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c *Config) embedded() bool { return c.NATSURL == "" }
+
+// Validate reports everything that is wrong with the configuration, defaults filled in: one error with all of them joined.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(when bool, format string, args ...any) {
+		if when {
+			errs = append(errs, messages.Errorf(messages.CodeInvalidRequest, format, args...))
+		}
+	}
+	if err := c.Cluster.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := messages.BrokerID(c.Name).Validate(); err != nil {
+		bad(true, "the name of the controller must be 1 to 64 of [A-Za-z0-9_-], not %q", c.Name)
+	}
+	if c.embedded() {
+		bad(c.DataDir == "", "the embedded server needs a data folder")
+		bad(c.JournalReplicas != 1, "the embedded server keeps one replica of the journal, not %d", c.JournalReplicas)
+		bad(c.NATSCreds != "" || c.SystemURL != "" || c.SystemCreds != "", "credentials and a system URL are for servers elsewhere, but no NATS URL is given")
+		if _, _, err := splitListen(c.Listen, c.InsecureNoAuth); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	bad(c.SystemCreds != "" && c.SystemURL == "", "credentials of the system account without its URL")
+	bad(c.StoreLimit < 64<<20, "the store limit is %d bytes, at least 64 MiB are needed", c.StoreLimit)
+	bad(c.MaxOutstanding < 1, "max outstanding must be positive, not %d", c.MaxOutstanding)
+	bad(c.AppendTimeout < 0 || c.AppendLimit < 0 || c.RequestTimeout < 0, "times must be positive")
+	bad(c.AppendTimeout > c.AppendLimit, "the append timeout %v is above the append limit %v", c.AppendTimeout, c.AppendLimit)
+	errs = append(errs, validateSettings(c.Settings))
+	return errors.Join(errs...)
+}
+
+// validateSettings checks the settings that a new cluster begins with.
+func validateSettings(s messages.Settings) error {
+	var errs []error
+	bad := func(when bool, format string, args ...any) {
+		if when {
+			errs = append(errs, messages.Errorf(messages.CodeInvalidRequest, format, args...))
+		}
+	}
+	for name, d := range map[string]time.Duration{"heartbeat": s.Heartbeat, "session": s.Session, "disconnect grace": s.DisconnectGrace,
+		"leader ready": s.LeaderReady, "replica lag": s.ReplicaLag, "checkpoint": s.Checkpoint} {
+		bad(d < time.Millisecond || d > 24*time.Hour, "the setting %s is %v; it may be 1 ms to 24 h", name, d)
+	}
+	bad(s.Session < 3*s.Heartbeat, "the session %v is shorter than three heartbeats of %v", s.Session, s.Heartbeat)
+	bad(s.DisconnectGrace > s.Session, "the disconnect grace %v is longer than the session %v", s.DisconnectGrace, s.Session)
+	bad(s.DefaultReplicationFactor < 1, "the default replication factor must be positive, not %d", s.DefaultReplicationFactor)
+	bad(s.DefaultMinISR < 1 || s.DefaultMinISR > s.DefaultReplicationFactor, "the default min ISR %d is not 1 to the default replication factor %d",
+		s.DefaultMinISR, s.DefaultReplicationFactor)
+	bad(s.MaxPartitionsPerTopic < 1 || s.MaxPartitionsPerTopic > 10_000, "the most partitions of a topic are %d; it may be 1 to 10,000", s.MaxPartitionsPerTopic)
+	return errors.Join(errs...)
+}
+
+// splitListen reads host and port, and refuses to be open to strangers by accident.
+func splitListen(listen string, insecure bool) (string, int, error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, messages.Errorf(messages.CodeInvalidRequest, "the listen address %q is not host:port", listen)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, messages.Errorf(messages.CodeInvalidRequest, "the port of the listen address %q is not 0 to 65535", listen)
+	}
+	if !insecure && !loopback(host) {
+		return "", 0, messages.Errorf(messages.CodeInvalidRequest,
+			"%q is not a loopback address, and there is no authentication: whoever reaches it could do everything", listen).
+			WithHint("listen on 127.0.0.1, or accept the risk with --insecure-no-auth")
+	}
+	return host, port, nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}

@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/highwater-io/highwater/messages"
+)
+
+// connections are the controller's own: one for the journal, so that its appends do not queue behind everything else, one
+// for the edge, and one for system events where there are any.
+type connections struct {
+	journal *nats.Conn
+	edge    *nats.Conn
+	system  *nats.Conn // nil where there is no system account
+}
+
+func (n *connections) close() {
+	for _, nc := range []*nats.Conn{n.edge, n.system, n.journal} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+}
+
+// connect opens the connections, in process to the embedded server.
+func (c *Controller) connect(ctx context.Context) error {
+	open := func(to **nats.Conn, name, url string, opts ...nats.Option) (err error) {
+		*to, err = c.dial(ctx, name, url, opts...)
+		return err
+	}
+	n := &c.conns
+	if s := c.server; s != nil {
+		in := nats.InProcessServer(s.server)
+		if err := open(&n.journal, "journal", "", in, nats.UserInfo("hw", s.user)); err != nil {
+			return err
+		}
+		if err := open(&n.edge, "edge", "", in, nats.UserInfo("hw", s.user)); err != nil {
+			return err
+		}
+		return open(&n.system, "system", "", in, nats.UserInfo("sys", s.system))
+	}
+	if err := open(&n.journal, "journal", c.cfg.NATSURL, credentials(c.cfg.NATSCreds)...); err != nil {
+		return err
+	}
+	if err := open(&n.edge, "edge", c.cfg.NATSURL, credentials(c.cfg.NATSCreds)...); err != nil {
+		return err
+	}
+	if c.cfg.SystemURL == "" {
+		return nil
+	}
+	return open(&n.system, "system", c.cfg.SystemURL, credentials(c.cfg.SystemCreds)...)
+}
+
+func credentials(file string) []nats.Option {
+	if file == "" {
+		return nil
+	}
+	return []nats.Option{nats.UserCredentials(file)}
+}
+
+// dial opens one connection and waits for it, as long as the context allows. It reconnects for ever and buffers nothing
+// meanwhile: what is late is wrong.
+func (c *Controller) dial(ctx context.Context, name, url string, opts ...nats.Option) (*nats.Conn, error) {
+	log := c.log.With().Str("connection", name).Logger()
+	nc, err := nats.Connect(url, append([]nats.Option{
+		nats.Name("highwater-controller-" + c.cfg.Name + "-" + name),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
+		nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2 * time.Second),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if !c.stopping.Load() {
+				log.Warn().Err(err).Msg("disconnected from NATS")
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info().Msg("reconnected to NATS") }),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			if !c.stopping.Load() {
+				c.fail(messages.Errorf(messages.CodeUnavailable, "the %s connection is closed for good: %v", name, nc.LastError()))
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			e := log.Warn().Err(err)
+			if s != nil {
+				e = e.Str("subject", s.Subject)
+			}
+			e.Msg("NATS reports an error")
+		}),
+	}, opts...)...)
+	if err != nil {
+		return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", url, err)
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !nc.IsConnected() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			err := nc.LastError()
+			nc.Close()
+			return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", url, err)
+		}
+	}
+	return nc, nil
+}

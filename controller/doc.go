@@ -1,0 +1,14 @@
+// Package controller wires one controller process: an embedded NATS server or connections to one elsewhere, the journal, the
+// tree of actors, and the edge.
+//
+//	lock ─▶ server ─▶ connections ─▶ journal: Recover, Claim ─▶ tree of actors ─▶ edge opened: ready
+//	                                                                                  │ Stop, or a fault
+//	lock ◀─ server ◀─ connections ◀────── tree stopped ◀── answers given ◀── intake stopped
+//
+// Start returns when the controller is ready, with everything in the upper line done; Stop goes back along the lower one.
+// The edge is opened last and closed first, so that nothing is asked of a controller that cannot decide yet or any more.
+// A fault that ends the tree, as another controller's claim does, or the end of the server, stops everything else too; Done
+// and Err tell.
+//
+// config.go says what can be set, ports.go what the parts ask of each other, server.go how the embedded server is set up.
+package controller

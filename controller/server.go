@@ -1,0 +1,147 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/rs/zerolog"
+
+	"github.com/highwater-io/highwater/messages"
+)
+
+// maxPayload is the largest message of the embedded server, in bytes: the most that it takes without a warning.
+const maxPayload = 8 << 20
+
+// storeFolder is where a single server keeps its streams. A server that becomes a member of a cluster must not find them
+// there: it would delete them.
+const storeFolder = "nats-single"
+
+// natsServer is the embedded server with the secrets of the controller's own connections.
+type natsServer struct {
+	server   *server.Server
+	user     string // the secret of the user hw, who may do everything in the account of the cluster
+	system   string // the secret of the user sys of the system account
+	shutdown sync.Once
+}
+
+// startServer starts the embedded server and waits until it takes connections.
+func startServer(ctx context.Context, c Config) (*natsServer, error) {
+	host, port, err := splitListen(c.Listen, c.InsecureNoAuth)
+	if err != nil {
+		return nil, err
+	}
+	n := &natsServer{user: secret(), system: secret()}
+	o := &server.Options{}
+	if err := o.ProcessConfigString(n.accounts(c.Cluster)); err != nil {
+		return nil, messages.Errorf(messages.CodeInternal, "the embedded server's accounts: %v", err)
+	}
+	o.ServerName, o.Host, o.Port = c.Name, host, port
+	if port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	o.JetStream, o.StoreDir, o.SyncAlways = true, filepath.Join(c.DataDir, storeFolder), true
+	o.JetStreamMaxStore, o.JetStreamMaxMemory = c.StoreLimit, 256<<20
+	o.MaxPayload, o.PingInterval, o.MaxPingsOut = maxPayload, 10*time.Second, 2
+	o.NoSigs = true
+	s, err := server.NewServer(o)
+	if err != nil {
+		return nil, messages.Errorf(messages.CodeUnavailable, "the embedded server cannot be made: %v", err)
+	}
+	n.server = s
+	logs := &serverLog{log: c.Logger.With().Str("part", "nats").Logger()}
+	s.SetLoggerV2(logs, false, false, false)
+	s.Start()
+	for !s.ReadyForConnections(100 * time.Millisecond) {
+		if fault := logs.fatal(); fault != "" || ctx.Err() != nil || !s.Running() {
+			n.stop()
+			return nil, messages.Errorf(messages.CodeUnavailable, "the embedded server does not start on %s: %s", c.Listen,
+				strings.TrimSpace(fault+" "+errText(ctx.Err()))).WithHint("is the port taken by another process?")
+		}
+	}
+	return n, nil
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// stop ends the server and waits for it.
+func (n *natsServer) stop() {
+	n.shutdown.Do(func() {
+		n.server.Shutdown()
+		n.server.WaitForShutdown()
+	})
+}
+
+// accounts is the configuration of accounts and users. Who connects without credentials is "anonymous": it may ask and
+// read everything, but what only a controller says is denied to it, and so is whatever could harm its streams.
+func (n *natsServer) accounts(cluster messages.ClusterName) string {
+	root := strings.TrimSuffix(messages.NewSubjects(cluster).Journal(), "jnl.v1.log")
+	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>"}
+	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster)} {
+		for _, verb := range []string{"UPDATE", "DELETE", "PURGE", "RESTORE", "MSG.DELETE", "LEADER.STEPDOWN", "PEER.REMOVE"} {
+			denied = append(denied, "$JS.API.STREAM."+verb+"."+stream)
+		}
+	}
+	list := `["` + strings.Join(denied, `", "`) + `"]` // none of them has a quote
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "accounts {\n  SYS: { users: [{user: sys, password: %q}] }\n", n.system)
+	fmt.Fprintf(&b, "  HW: { jetstream: enabled, users: [\n    {user: hw, password: %q}\n", n.user)
+	fmt.Fprintf(&b, "    {user: anonymous, password: %q, permissions: {publish: {deny: %s}}}\n  ] }\n}\n", secret(), list)
+	b.WriteString("system_account: SYS\nno_auth_user: anonymous\n")
+	return b.String()
+}
+
+func secret() string {
+	b := make([]byte, 24)
+	_, _ = rand.Read(b) // it never fails: without randomness the program ends
+	return "s" + hex.EncodeToString(b)
+}
+
+// serverLog passes the server's log on. What it says in the course of things is for debugging here.
+type serverLog struct {
+	log zerolog.Logger
+
+	mu   sync.Mutex
+	last string
+}
+
+func (l *serverLog) fatal() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Noticef and the others implement the server's logger.
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug().Msgf(format, v...) }
+
+// Warnf logs a warning.
+func (l *serverLog) Warnf(format string, v ...any) { l.log.Warn().Msgf(format, v...) }
+
+// Fatalf logs a fault that ends the server.
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	l.last = fmt.Sprintf(format, v...)
+	l.mu.Unlock()
+	l.log.Error().Msgf(format, v...)
+}
+
+// Errorf logs an error.
+func (l *serverLog) Errorf(format string, v ...any) { l.log.Error().Msgf(format, v...) }
+
+// Debugf logs for debugging.
+func (l *serverLog) Debugf(format string, v ...any) { l.log.Trace().Msgf(format, v...) }
+
+// Tracef logs every message of the protocol; the server is told not to ask for it.
+func (l *serverLog) Tracef(format string, v ...any) { l.log.Trace().Msgf(format, v...) }

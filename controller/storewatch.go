@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/highwater-io/highwater/journal"
+	"github.com/highwater-io/highwater/messages"
+)
+
+// storeSlow is how long an append may take before the store counts as not answering.
+const storeSlow = 2 * time.Second
+
+// storeWatch is the journal's log with an eye on it: whether it takes appends. One append is on the way at a time.
+type storeWatch struct {
+	journal.Log
+
+	mu     sync.Mutex
+	since  time.Time // of the append on its way, zero if there is none
+	failed error     // of the last append that ended, nil if it was stored or refused
+}
+
+// Append passes an append on.
+func (w *storeWatch) Append(ctx context.Context, expected messages.Sequence, payload []byte) (messages.Sequence, error) {
+	w.mu.Lock()
+	w.since = time.Now()
+	w.mu.Unlock()
+	seq, err := w.Log.Append(ctx, expected, payload)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.failed = time.Time{}, nil
+	if _, refused := err.(*journal.Conflict); err != nil && !refused && ctx.Err() != context.Canceled {
+		w.failed = err
+	}
+	return seq, err
+}
+
+// problem says what is wrong with the store, "" if nothing is.
+func (w *storeWatch) problem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.failed != nil:
+		return "the last write to the journal failed: " + w.failed.Error()
+	case !w.since.IsZero() && time.Since(w.since) > storeSlow:
+		return "a write to the journal is without an answer for " + time.Since(w.since).Round(time.Millisecond).String()
+	}
+	return ""
+}
