@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -273,7 +272,7 @@ func (h *host) crash(reason any) {
 	if err, is := reason.(error); is && errors.As(err, &refused) {
 		answer = refused.why
 	}
-	h.tree.logCrash(h, reason, debug.Stack())
+	h.tree.logCrash(h, reason)
 	if h.current != nil {
 		h.tree.refuse(h.current, answer)
 	}
@@ -298,7 +297,7 @@ func (h *host) fail() {
 func (h *host) end() {
 	defer func() {
 		if reason := recover(); reason != nil {
-			h.tree.logCrash(h, reason, debug.Stack())
+			h.tree.logCrash(h, reason)
 		}
 	}()
 	h.tree.directory.remove(h)

@@ -69,6 +69,9 @@ func (j *journalActor) Receive(ctx actor.Context) {
 	case proposal:
 		j.take(m)
 	case journal.Result:
+		if j.over != nil {
+			return // those who waited have been told that nobody knows, and the catalog may be somebody else's by now
+		}
 		j.busy = false
 		j.committer.Done(m)
 		j.report()

@@ -112,9 +112,9 @@ func pidName(p *actor.PID) string {
 	return p.Id
 }
 
-// logCrash reports the end of an incarnation, with the stack of a panic. When very many actors crash, most are only
-// counted: writing it all would cost more than the crashes.
-func (t *Tree) logCrash(h *host, reason any, stack []byte) {
+// logCrash reports the end of an incarnation, with the stack of a panic, which is still there while it is recovered. When
+// very many actors crash, most are only counted: writing it all would cost more than the crashes.
+func (t *Tree) logCrash(h *host, reason any) {
 	skipped, ok := t.crashes.allow(t.now())
 	if !ok {
 		return
@@ -124,7 +124,7 @@ func (t *Tree) logCrash(h *host, reason any, stack []byte) {
 	var load errLoad
 	var commit errCommit
 	if err, is := reason.(error); !is || !errors.As(err, &load) && !errors.As(err, &commit) {
-		e = e.Bytes("stack", stack)
+		e = e.Bytes("stack", debug.Stack())
 	}
 	if skipped > 0 {
 		e = e.Int("skipped", skipped)

@@ -108,6 +108,36 @@ func TestAStoreThatStaysAwayEndsTheTree(t *testing.T) {
 	}
 }
 
+// deaf is a log that minds no context and answers when it is allowed to.
+type deaf struct {
+	journal.Log
+	allowed chan struct{}
+}
+
+func (d *deaf) Append(ctx context.Context, expected messages.Sequence, payload []byte) (messages.Sequence, error) {
+	<-d.allowed
+	return d.Log.Append(context.WithoutCancel(ctx), expected, payload)
+}
+
+func TestAnAnswerThatComesAfterTheEndChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		log := &deaf{Log: s.log, allowed: make(chan struct{})}
+		s.config.Log = log
+		s.start()
+		defer s.stop()
+		s.tell(partitionAt(0, 0), call(1, "write"))
+		<-s.tree.Done()
+		s.expect(map[actors.RequestID]string{1: "OUTCOME_UNKNOWN"})
+		close(log.allowed)
+		synctest.Wait()
+		if at := s.catalog.Applied(); at != s.config.Position.Last {
+			t.Errorf("the catalog moved to %d after the tree had ended", at)
+		}
+		s.expect(map[actors.RequestID]string{1: "OUTCOME_UNKNOWN"})
+	})
+}
+
 func TestAnAppendThatIsSlowButCommitsIsPatientlyWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
