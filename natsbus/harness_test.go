@@ -84,7 +84,11 @@ func (f *fakeTree) Tell(to actors.Address, msg actors.Message) error {
 	return answer(to, msg)
 }
 
-func (f *fakeTree) Failed() []actors.Address { return f.failed }
+func (f *fakeTree) Failed() []actors.Address {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
 
 func (f *fakeTree) respond(answer func(actors.Address, actors.Message) error) {
 	f.mu.Lock()

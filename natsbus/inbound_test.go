@@ -328,9 +328,9 @@ func TestARequestWithoutReplySubjectIsServedAndItsCreditsComeBack(t *testing.T) 
 
 func TestARequestThatNoActorAnswersTimesOut(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.RequestTimeout = 50 * time.Millisecond })
-	var late actors.RequestID
+	asked := make(chan actors.RequestID, 1)
 	r.tree.respond(func(_ actors.Address, msg actors.Message) error {
-		late = msg.(actors.Request).ID
+		asked <- msg.(actors.Request).ID
 		return nil
 	})
 	answer := &pb.CreateTopicResponse{}
@@ -338,7 +338,7 @@ func TestARequestThatNoActorAnswersTimesOut(t *testing.T) {
 	if code(answer.Error) != messages.CodeUnavailable || !answer.Error.Retryable {
 		t.Errorf("answer: %v", answer.Error)
 	}
-	r.edge.Reply(actors.Reply{To: late, Body: &pb.CreateTopicResponse{}}) // nobody waits any more
+	r.edge.Reply(actors.Reply{To: <-asked, Body: &pb.CreateTopicResponse{}}) // nobody waits any more
 	r.settled()
 }
 

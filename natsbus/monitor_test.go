@@ -101,7 +101,9 @@ func TestHealthCountsWhatIsWrong(t *testing.T) {
 		t.Errorf("an empty cluster: %+v", v.Data)
 	}
 	world(r)
+	r.tree.mu.Lock()
 	r.tree.failed = []actors.Address{actors.Partition(messages.PartitionID{Topic: topicID(1), Index: 2})}
+	r.tree.mu.Unlock()
 	v = look[messages.HealthView](r, "health", nil)
 	want := messages.PartitionCount{Total: 4, Offline: 1, UnderMinISR: 2, AtMinISR: 2, UnderReplicated: 3, NonPreferred: 1, RackViolation: 1}
 	if v.Data.Partitions != want {
