@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
+)
+
+// simBroker speaks the protocol of a broker without keeping anything: it registers, takes a snapshot, sends heartbeats and
+// confirms its leaderships. A thousand of them fit into one process.
+type simBroker struct {
+	nc       *nats.Conn
+	subjects messages.Subjects
+	id       messages.BrokerID
+	run      string
+	epoch    uint64
+	feed     atomic.Pointer[pb.FeedPosition]
+	beat     time.Duration
+	latency  *durations
+	stop     context.CancelFunc
+	ended    chan struct{}
+}
+
+// startSimBroker registers a broker and returns when it is active.
+func startSimBroker(ctx context.Context, url string, i int, latency *durations) (*simBroker, error) {
+	id := messages.BrokerID(fmt.Sprintf("s%d", i))
+	nc, err := nats.Connect(url, nats.Name(string(id)), nats.ReconnectBufSize(-1), nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, err
+	}
+	s := &simBroker{nc: nc, subjects: messages.NewSubjects(benchCluster), id: id, run: fmt.Sprintf("run-%d-%d", i, time.Now().UnixNano()),
+		latency: latency, ended: make(chan struct{})}
+	if err := s.join(ctx, i); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	go s.heartbeats(loop)
+	return s, nil
+}
+
+func (s *simBroker) request(ctx context.Context, verb messages.BrokerVerb, in, out proto.Message) error {
+	raw, err := proto.Marshal(in)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	m, err := s.nc.RequestWithContext(ctx, s.subjects.Broker(string(s.id), verb), raw)
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", verb, s.id, err)
+	}
+	return proto.Unmarshal(m.Data, out)
+}
+
+func (s *simBroker) join(ctx context.Context, i int) error {
+	if _, err := s.nc.Subscribe(s.subjects.Assignments(s.id), s.assigned); err != nil {
+		return err
+	}
+	client, err := s.nc.GetClientID()
+	if err != nil {
+		return err
+	}
+	var joined pb.RegisterResponse
+	err = s.request(ctx, messages.VerbRegister, &pb.RegisterRequest{Broker: string(s.id), Incarnation: s.run, Storage: "storage-" + string(s.id),
+		Rack: fmt.Sprintf("r%d", i%3+1), Fsyncs: true, MinProtocol: 1, MaxProtocol: 1, Host: "bench", Pid: int64(i) + 1,
+		Connection: &pb.Connection{ServerId: s.nc.ConnectedServerId(), ClientId: client}}, &joined)
+	if err != nil {
+		return err
+	}
+	if e := messages.ErrorFromProto(joined.GetError()); e != nil {
+		return e
+	}
+	s.epoch, s.beat = joined.GetBrokerEpoch(), messages.SettingsFromProto(joined.GetSettings()).Heartbeat
+	for cursor := ""; ; {
+		var page pb.SnapshotResponse
+		if err := s.request(ctx, messages.VerbSnapshot, &pb.SnapshotRequest{Broker: string(s.id), BrokerEpoch: s.epoch, Cursor: cursor}, &page); err != nil {
+			return err
+		}
+		if e := messages.ErrorFromProto(page.GetError()); e != nil {
+			return e
+		}
+		if page.GetFeed() != nil {
+			s.feed.Store(page.GetFeed())
+		}
+		if cursor = page.GetNext(); cursor == "" {
+			break
+		}
+	}
+	return s.heartbeat(ctx)
+}
+
+func (s *simBroker) heartbeat(ctx context.Context) error {
+	var answer pb.HeartbeatResponse
+	sent := time.Now()
+	err := s.request(ctx, messages.VerbHeartbeat, &pb.HeartbeatRequest{Broker: string(s.id), Incarnation: s.run, BrokerEpoch: s.epoch,
+		Feed: s.feed.Load(), Ready: true}, &answer)
+	if err != nil {
+		return err
+	}
+	s.latency.add(time.Since(sent))
+	if e := messages.ErrorFromProto(answer.GetError()); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (s *simBroker) heartbeats(ctx context.Context) {
+	defer close(s.ended)
+	t := time.NewTicker(s.beat)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			_ = s.heartbeat(ctx) // the next one tells as much
+		}
+	}
+}
+
+// assigned confirms the leaderships of a batch.
+func (s *simBroker) assigned(m *nats.Msg) {
+	var batch pb.AssignmentBatch
+	if proto.Unmarshal(m.Data, &batch) != nil {
+		return
+	}
+	s.feed.Store(batch.GetFeed())
+	r := &pb.ReadyRequest{Broker: string(s.id), BrokerEpoch: s.epoch}
+	flush := func() {
+		if raw, err := proto.Marshal(r); err == nil && len(r.Reports) > 0 {
+			_ = s.nc.Publish(s.subjects.Broker(string(s.id), messages.VerbReady), raw) // without an answer: the deadline asks again
+		}
+		r.Reports = nil
+	}
+	for _, a := range batch.GetAssignments() {
+		if a.GetLeader() == string(s.id) && !a.GetLeaderProven() {
+			r.Reports = append(r.Reports, &pb.LeaderReport{TopicId: a.GetTopicId(), Partition: a.GetPartition(), LeaderEpoch: a.GetLeaderEpoch(),
+				LogEnd: a.GetFloor(), HighWatermark: a.GetFloor()})
+		}
+		if len(r.Reports) == messages.MaxBatchItems {
+			flush()
+		}
+	}
+	flush()
+}
+
+// close ends the broker as a crash would: its connection is gone.
+func (s *simBroker) close() {
+	s.stop()
+	s.nc.Close()
+	<-s.ended
+}
+
+// startSimBrokers starts n of them, in racks r1 to r3.
+func startSimBrokers(ctx context.Context, c *cluster, n int, latency *durations) ([]*simBroker, error) {
+	var all []*simBroker
+	for i := range n {
+		s, err := startSimBroker(ctx, c.controller.URL(), i, latency)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+		c.closers = append(c.closers, func() error {
+			if s.nc.IsConnected() {
+				s.close()
+			}
+			return nil
+		})
+	}
+	return all, nil
+}
