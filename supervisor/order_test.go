@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -183,7 +184,7 @@ func TestAReloadForgetsWakeUps(t *testing.T) {
 		s.partitions(&toy{onStep: func(_ actors.Env, _ *toyState, msg actors.Message) (fx actors.Effects) {
 			switch m := msg.(type) {
 			case actors.Activated:
-				fx.Wakes = []actors.Wake{{After: time.Minute, Msg: noted("restarted " + map[bool]string{true: "yes", false: "no"}[m.Restarted])}}
+				fx.Wakes = []actors.Wake{{After: time.Minute, Msg: noted(fmt.Sprintf("restarted %v", m.Restarted))}}
 			case noted:
 				fx.Events = []actors.Event{m}
 			case actors.Request:
@@ -197,7 +198,7 @@ func TestAReloadForgetsWakeUps(t *testing.T) {
 		s.tell(partitionAt(0, 0), call(1, "panic"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := []string{"fail 1 INTERNAL", "event toy.restarted yes"}; !slices.Equal(s.ear.log(), want) {
+		if want := []string{"fail 1 INTERNAL", "event toy.restarted true"}; !slices.Equal(s.ear.log(), want) {
 			t.Errorf("heard %q, want %q", s.ear.log(), want)
 		}
 	})

@@ -17,8 +17,8 @@ func (s separately) schedule(m *mailbox) {
 }
 
 // pool is a fixed set of workers for all machines. Mailboxes take turns: each is processed for a quantum of messages and
-// then goes to the end of the line, so a busy actor delays another one by at most its quantum. There are two lines, which are
-// served in turn while both have somebody: express is for the few machines that everything depends on.
+// then goes to the end of the line, so a busy actor delays another one by at most its quantum. There are two lines, which
+// are served in turn while both have somebody: express is for the few machines that everything depends on.
 type pool struct {
 	mu      sync.Mutex
 	changed sync.Cond
