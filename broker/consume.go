@@ -56,11 +56,27 @@ func (s *Server) fetch(sub *subscription, m *nats.Msg) {
 	p.mu.Lock()
 	if err := p.mayServe(sub.epoch, req.GetTopicId()); err != nil {
 		fx.reply(m.Reply, &pb.FetchResponse{Error: err.Proto()})
+	} else if err := p.reaches(req); err != nil {
+		fx.reply(m.Reply, p.fetchError(err))
+	} else if f.offset == boundsOnly {
+		fx.reply(m.Reply, p.fetched(nil, p.machine.HighWatermark()))
 	} else if !p.tryFetch(f, &fx) {
 		p.park(f, req.GetMaxWaitMs() == 0, &fx)
 	}
 	p.mu.Unlock()
 	s.carryOut(&fx)
+}
+
+// boundsOnly is the offset of a fetch that asks for the log's start and mark only.
+const boundsOnly = messages.Offset(-1)
+
+// reaches refuses a strict read while the mark has not reached the log's end at the start of this leader's epoch: below it
+// may be records that the leader before has acknowledged. The caller holds mu.
+func (p *partition) reaches(req *pb.FetchRequest) *messages.Error {
+	if !req.GetStrict() || p.machine.HighWatermark() >= p.machine.Status().EpochStart {
+		return nil
+	}
+	return busy("the mark has not reached the start of the leader's epoch yet")
 }
 
 // tryFetch answers a fetch if there is something to answer. The caller holds mu.
