@@ -28,6 +28,7 @@ type broker struct {
 	asking      bool             // a snapshot is under way
 	askAgain    bool
 	fenced      bool
+	controller  uint64 // epoch of the last that answered a heartbeat
 	leaseUntil  time.Duration
 	stopping    bool
 	dropped     map[messages.TopicID]bool // topics that were removed in this life
@@ -48,6 +49,7 @@ func (b *broker) boot() {
 	w.count++
 	b.connection = w.count
 	b.epoch, b.registered, b.seen, b.feed = 0, false, &pb.Seen{}, nil
+	b.controller = 0
 	b.asking, b.askAgain, b.fenced, b.leaseUntil, b.stopping = false, false, true, 0, false
 	b.dropped = map[messages.TopicID]bool{}
 	b.replicas, b.order = map[messages.PartitionID]*hosted{}, nil
@@ -65,6 +67,7 @@ func (b *broker) die(power bool) {
 	w := b.w
 	w.say("%s dies, power loss %v", b.incarnation, power)
 	b.end()
+	b.lost = b.lost || !b.disk.fsyncs // nobody but us knows whether anything is missing
 	b.disk.stop(w, power)
 	if w.chance(0.8) {
 		b.disconnected(b.connection, true)
@@ -92,7 +95,7 @@ func (b *broker) note(s *pb.Seen) bool {
 }
 
 func (b *broker) register() {
-	q := &pb.RegisterRequest{Broker: string(b.id), Incarnation: b.incarnation, Storage: string(b.disk.id), Fsyncs: b.disk.fsyncs,
+	q := &pb.RegisterRequest{Broker: string(b.id), Incarnation: b.incarnation, Storage: string(b.disk.id), Fsyncs: b.disk.fsyncs || b.disk.lies,
 		CleanEpoch: uint64(b.disk.clean), MinProtocol: 1, MaxProtocol: 1, Seen: b.seen, Version: "sim",
 		Connection: &pb.Connection{ServerId: "s", ClientId: b.connection}}
 	if b.disk.used {
@@ -153,7 +156,11 @@ func (b *broker) bootUnlessUp() {
 }
 
 func (b *broker) beat(sent time.Duration, res *pb.HeartbeatResponse) {
+	if res.GetFenced() && !b.fenced || res.GetSeen().GetControllerEpoch() > b.controller && b.feed != nil {
+		b.snapshot() // what happened meanwhile may have been told in vain
+	}
 	b.fenced = res.GetFenced()
+	b.controller = res.GetSeen().GetControllerEpoch()
 	lease := time.Duration(res.GetLeaseMs()) * time.Millisecond
 	if b.w.cfg.Faults.EndlessLease {
 		lease *= 10

@@ -18,7 +18,7 @@ import (
 //  2. epochs never fall, and one process leads in one leader epoch
 //  3. what is acknowledged is at its offset, with its bytes, whenever it is read and at the end; and two leaders never hold
 //     a valid lease after the earlier one's broker was fenced
-//  4. marks never fall, what was read is never refused or answered otherwise, and nothing at or above the mark is read
+//  4. marks never fall, a leader that serves holds what was known to be committed when it was elected, what was read is never refused or answered otherwise, and nothing at or above the mark is read
 //  5. nothing is told that is not stored, and only the active controller stores
 //  6. no replica is deleted without a stored order
 type checker struct {
@@ -27,6 +27,7 @@ type checker struct {
 	// records has the value at each offset that was acknowledged or read, and by which of the two it came to be known.
 	records map[messages.PartitionID]map[messages.Offset]known
 	leaders map[epochKey]string // the process that leads
+	floors  map[epochKey]messages.Offset
 	marks   map[*hosted]messages.Offset
 }
 
@@ -42,7 +43,7 @@ type epochKey struct {
 
 func newChecker(w *world) *checker {
 	return &checker{w: w, truth: newTruth(), records: map[messages.PartitionID]map[messages.Offset]known{},
-		leaders: map[epochKey]string{}, marks: map[*hosted]messages.Offset{}}
+		leaders: map[epochKey]string{}, floors: map[epochKey]messages.Offset{}, marks: map[*hosted]messages.Offset{}}
 }
 
 func (c *checker) know(p messages.PartitionID, at messages.Offset, value string, acked bool) {
@@ -111,6 +112,10 @@ func (c *checker) replica(b *broker, h *hosted) {
 	switch was, there := c.leaders[k]; {
 	case !there:
 		c.leaders[k] = b.incarnation
+		if end := h.r.Status().LogEnd; end < c.floors[k] {
+			c.w.violated("%s leads %s in leader epoch %d with its log ending at %d, the known mark is %d", b.incarnation, short(h.id),
+				k.epoch, end, c.floors[k])
+		}
 	case was != b.incarnation:
 		c.w.violated("%s and %s lead %s in leader epoch %d", was, b.incarnation, short(h.id), k.epoch)
 		c.leaders[k] = b.incarnation

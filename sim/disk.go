@@ -15,6 +15,7 @@ import (
 type disk struct {
 	id      messages.StorageID
 	fsyncs  bool
+	lies    bool // says that it fsyncs
 	clean   messages.BrokerEpoch
 	used    bool // was ever registered
 	current map[messages.PartitionID]*diskLog

@@ -10,5 +10,7 @@ type Faults struct {
 	ReleaseBeforeCommit bool // the controller acts before the journal has stored the decision
 	DeleteUnlisted      bool // a broker deletes replicas that a snapshot does not list
 	EndlessLease        bool // a broker takes its lease to last ten times as long
-	CommitWithoutISR    bool // a leader counts its own shrink proposals as accepted
+	CommitWithoutISR    bool // a leader counts its own proposals as accepted
+	SkipProof           bool // a leader does not look at the floor before it serves
+	DisksLie            bool // no fault of ours: disks that claim to fsync and do not, so that a proof is needed
 }

@@ -174,7 +174,7 @@ func (b *broker) lookAt(q *parkedFetch, pos *pb.FetchPosition) (*pb.PartitionFet
 		}
 	}
 	if ans.Limit > ans.From {
-		ans.Partition.Batches = b.disk.current[p].read(ans.From, ans.Limit, 100)
+		ans.Partition.Batches = b.readAny(h, ans.From, ans.Limit)
 	}
 	a := ans.Partition
 	fresh := a.GetError() != nil || a.GetDiverging() || len(a.GetBatches()) > 0 ||

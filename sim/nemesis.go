@@ -59,9 +59,6 @@ func (w *world) killAndRestart(b *broker, power bool) {
 	if !b.up {
 		return
 	}
-	if power && !b.disk.fsyncs {
-		b.lost = true
-	}
 	b.die(power)
 	w.after(w.between(20*time.Millisecond, 6*time.Second), "restart "+b.name, b.bootUnlessUp)
 }

@@ -15,10 +15,11 @@ import (
 
 // hosted is one replica on a broker.
 type hosted struct {
-	id      messages.PartitionID
-	r       *replica.Replica
-	waiting map[replica.Ticket]*produce
-	tickets replica.Ticket
+	id       messages.PartitionID
+	r        *replica.Replica
+	waiting  map[replica.Ticket]*produce
+	unstored []*pb.StoredBatch // given to the disk and not stored yet
+	tickets  replica.Ticket
 
 	reporting messages.LeaderEpoch // of the report that is on its way
 	reportAt  time.Duration        // when a mark was last reported
@@ -43,10 +44,14 @@ func (b *broker) assign(a *pb.Assignment, first bool) {
 		b.disk.create(p)
 		h = &hosted{id: p, waiting: map[replica.Ticket]*produce{}, reporting: messages.NoLeaderEpoch,
 			r: replica.New(replica.Config{Self: b.id, Partition: p, Log: b.disk.current[p].state(), ReplicaLag: settings.ReplicaLag,
-				Checkpoint: settings.Checkpoint, FirstSnapshot: first})}
+				Checkpoint: settings.Checkpoint, FirstSnapshot: first, SendUnstored: b.w.sendUnstored})}
 		b.replicas[p] = h
 		b.order = append(b.order, p)
 		slices.SortFunc(b.order, comparePartitions)
+	}
+	if b.w.cfg.Faults.SkipProof {
+		a = proto.Clone(a).(*pb.Assignment)
+		a.Floor = 0
 	}
 	before := h.r.Status()
 	b.run(h, h.r.Assign(b.w.now, a, b.epoch))
@@ -64,7 +69,11 @@ func (b *broker) run(h *hosted, actions []replica.Action) {
 	for _, a := range list {
 		switch a := a.(type) {
 		case replica.Write:
+			h.unstored = append(h.unstored, a.Batches...)
 			b.disk.do(&b.process, operation{h.id, a, func() { b.written(h) }})
+			if len(a.Batches) > 0 && b.w.sendUnstored {
+				b.wakeParked(h.id)
+			}
 		case replica.Truncate:
 			b.w.say("%s truncates %s to %d", b.incarnation, short(h.id), a.To)
 			b.disk.do(&b.process, operation{h.id, a, func() { b.truncated(h) }})
@@ -88,6 +97,9 @@ func (b *broker) run(h *hosted, actions []replica.Action) {
 
 func (b *broker) written(h *hosted) {
 	if l := b.disk.current[h.id]; l != nil && b.replicas[h.id] == h {
+		for len(h.unstored) > 0 && batchEnd(h.unstored[0]) <= l.end() {
+			h.unstored = h.unstored[1:]
+		}
 		b.run(h, h.r.Written(b.w.now, l.end(), nil))
 		b.kick(h.r.Status().Leader)
 	}
@@ -101,6 +113,17 @@ func (b *broker) truncated(h *hosted) {
 		b.run(h, h.r.Truncated(b.w.now, l.state(), nil))
 		b.kick(h.r.Status().Leader)
 	}
+}
+
+// readAny returns whole batches of [from, limit), from the disk or on their way to it.
+func (b *broker) readAny(h *hosted, from, limit messages.Offset) []*pb.StoredBatch {
+	l := b.disk.current[h.id].clone()
+	for _, x := range h.unstored {
+		if messages.Offset(x.BaseOffset) == l.end() {
+			l.batches = append(l.batches, x)
+		}
+	}
+	return l.read(from, limit, 100)
 }
 
 // propose sends a proposal and gives exactly one answer.

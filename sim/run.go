@@ -54,11 +54,15 @@ func newWorld(cfg Config) *world {
 	w.ctl = &controller{process: process{w: w, name: "ctl"}}
 	w.operator = process{w: w, name: "op"}
 	w.operator.begin()
+	w.sendUnstored = w.chance(0.7)
 	powered := w.chance(0.6) // every disk fsyncs
 	for i := range 3 + w.rng.IntN(3) {
 		w.disks++
 		id := messages.BrokerID(fmt.Sprintf("b%d", i+1))
 		b := &broker{process: process{w: w, name: string(id)}, id: id, disk: newDisk(fmt.Sprintf("disk-%d", w.disks), powered || w.chance(0.5))}
+		if b.disk.lies = cfg.Faults.DisksLie; b.disk.lies {
+			b.disk.fsyncs = false
+		}
 		w.brokers = append(w.brokers, b)
 	}
 	return w

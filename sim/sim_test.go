@@ -4,6 +4,8 @@ import (
 	"flag"
 	"io"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -58,4 +60,70 @@ func TestSeeds(t *testing.T) {
 	}
 	t.Logf("%d seeds, %v virtual: %d events, %d records acknowledged, %d read, %d elections, %d starts, %d entries", *seeds,
 		sum.Virtual, sum.Events, sum.Acknowledged, sum.Read, sum.Elections, sum.Kills, sum.Entries)
+}
+
+func TestSameSeedIsTheSameRun(t *testing.T) {
+	for _, s := range []uint64{3, 7, 11} {
+		a, b := Run(Config{Seed: s}), Run(Config{Seed: s})
+		if a.Hash != b.Hash || a.Events != b.Events {
+			t.Errorf("seed %d: %d events with hash %x, then %d with %x", s, a.Events, a.Hash, b.Events, b.Hash)
+		}
+		if a.Events < 1000 || a.Acknowledged == 0 {
+			t.Errorf("seed %d: hardly anything happens: %+v", s, a)
+		}
+	}
+	if Run(Config{Seed: 3}).Hash == Run(Config{Seed: 4}).Hash {
+		t.Error("two seeds make the same run")
+	}
+}
+
+// Each fault of the code under test is seen by a checker, within some seeds.
+func TestInjectedFaultsAreCaught(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		faults Faults
+		says   string
+	}{
+		{"1 elect outside of the ISR", Faults{ElectOutsideISR: true}, "was elected from neither"},
+		{"2 reuse a leader epoch", Faults{ReuseLeaderEpoch: true}, "in leader epoch"},
+		{"3 acknowledge before commit", Faults{AckBeforeCommit: true}, lost},
+		{"3 count an unanswered shrink", Faults{CommitWithoutISR: true}, lost},
+		{"3 two leases", Faults{EndlessLease: true}, "both with valid leases"},
+		{"4 ignore diverging logs", Faults{IgnoreDivergence: true}, "is now"},
+		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
+		{"4 serve without proof", Faults{SkipProof: true, DisksLie: true}, unproven},
+		{"5 tell what is not stored", Faults{ReleaseBeforeCommit: true}, "not stored"},
+		{"6 delete what is not listed", Faults{DeleteUnlisted: true}, "without a stored order"},
+	} {
+		t.Run(c.name, func(t *testing.T) { caught(t, c.faults, c.says) })
+	}
+}
+
+const (
+	lost     = "was acknowledged as|acknowledged true|although everything before was acknowledged"
+	unproven = "the known mark is"
+)
+
+// With disks that lie records get lost, but no leader serves without what is known to be committed.
+func TestProofHoldsWhereDisksLie(t *testing.T) {
+	for s := uint64(1); s <= 60; s++ {
+		for _, v := range Run(Config{Seed: s, Faults: Faults{DisksLie: true}, Quiet: 5 * time.Second}).Violations {
+			if strings.Contains(v, unproven) {
+				t.Errorf("seed %d: %s", s, v)
+			}
+		}
+	}
+}
+
+func caught(t *testing.T, f Faults, says string) {
+	const limit = 150
+	for s := uint64(1); s <= limit; s++ {
+		for _, v := range Run(Config{Seed: s, Faults: f, Quiet: 20 * time.Second}).Violations {
+			if regexp.MustCompile(says).MatchString(v) {
+				t.Logf("seed %d: %s", s, v)
+				return
+			}
+		}
+	}
+	t.Errorf("no checker has said %q in %d seeds", says, limit)
 }

@@ -80,6 +80,7 @@ func (c *checker) record(seq messages.Sequence, r messages.Record) {
 		if !t.deletions[r.ID.Topic] {
 			c.partition(seq, r)
 		}
+		t.states[stateKey{r.ID, r.Epoch}] = r
 	}
 }
 
@@ -102,7 +103,6 @@ func (c *checker) partition(seq messages.Sequence, p *messages.Partition) {
 		c.w.say("@%d %s leader %s epoch %d/%d isr %v eligible %v mark %d: %s", seq, short(p.ID), p.Leader, p.LeaderEpoch, p.Epoch, p.ISR, p.Eligible, p.HighWatermark, p.Reason)
 	}
 	c.truth.partitions[p.ID] = p
-	c.truth.states[stateKey{p.ID, p.Epoch}] = p
 }
 
 func (c *checker) change(old, p *messages.Partition, bad func(string, ...any)) {
@@ -120,6 +120,7 @@ func (c *checker) change(old, p *messages.Partition, bad func(string, ...any)) {
 	}
 	if p.LeaderEpoch > old.LeaderEpoch && p.Leader != "" {
 		c.w.result.Elections++
+		c.floors[epochKey{p.ID, p.LeaderEpoch}] = p.HighWatermark
 		if !slices.Contains(old.ISR, p.Leader) && !slices.Contains(old.Eligible, p.Leader) {
 			bad("leader %s was elected from neither the ISR %v nor the eligible replicas %v", p.Leader, old.ISR, old.Eligible)
 		}

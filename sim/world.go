@@ -56,9 +56,11 @@ type world struct {
 	result  Result
 
 	operator process
-	disks    int      // made so far
-	made     int      // topics
-	topics   []string // that exist, oldest first
+	// sendUnstored: leaders of this run let followers fetch what they have not stored yet.
+	sendUnstored bool
+	disks        int      // made so far
+	made         int      // topics
+	topics       []string // that exist, oldest first
 }
 
 // hasher mixes what happens into one number.
