@@ -105,7 +105,7 @@ func (s *Server) openLoop() {
 func (s *Server) openReplica(p *partition) (*replica.Replica, error) {
 	s.mu.RLock()
 	cfg := replica.Config{Self: s.id, Partition: p.id, ReplicaLag: s.settings.ReplicaLag, Checkpoint: s.settings.Checkpoint,
-		FirstSnapshot: p.first}
+		FirstSnapshot: p.first, SendUnstored: true}
 	s.mu.RUnlock()
 	l, err := s.storage.Log(p.id)
 	if errors.Is(err, ErrNoReplica) {

@@ -60,9 +60,7 @@ func (s *Server) fetcherOf(leader messages.BrokerID) *fetcher {
 			writing: map[*partition]bool{}, asked: map[messages.PartitionID]*pb.FetchPosition{},
 			pauses: backoff{first: 50 * time.Millisecond, limit: time.Second}}
 		s.fetchers[leader] = f
-		if s.ctx.Err() == nil {
-			s.goDo(f.run)
-		}
+		s.goDo(f.run)
 	}
 	return f
 }

@@ -65,16 +65,13 @@ func (s *Server) onReplicaFetch(m *nats.Msg) {
 	}
 	s.mu.Lock()
 	f := s.sessions[follower]
-	if f == nil && s.ctx.Err() == nil {
+	if f == nil {
 		f = &fetchSession{srv: s, follower: follower, requests: make(chan *nats.Msg, fetchBacklog), signal: make(chan struct{}, 1),
 			watches: map[messages.PartitionID]*watch{}}
 		s.sessions[follower] = f
 		s.goDo(f.run)
 	}
 	s.mu.Unlock()
-	if f == nil {
-		return
-	}
 	select {
 	case f.requests <- m:
 	default: // a follower that sends this many without waiting gets no answer to some

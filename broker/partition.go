@@ -105,7 +105,6 @@ func (p *partition) apply(actions []replica.Action, fx *effects) {
 		case replica.Appended:
 			p.durable = a.End
 			p.tail.trim(p.durable, p.srv.cfg.limits.TailBytes)
-			p.wakeFollowers(true)
 		case replica.HighWatermarkMoved:
 			p.wakeFollowers(false)
 			p.wakeConsumers(a.To, fx)
@@ -135,6 +134,9 @@ func (p *partition) queueWrite(a replica.Write) {
 	if p.serving != nil {
 		for _, b := range a.Batches {
 			p.tail.append(b)
+		}
+		if len(a.Batches) > 0 {
+			p.wakeFollowers(true) // they store it while this broker does
 		}
 	}
 	p.srv.writer.enqueue(p)

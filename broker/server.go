@@ -33,6 +33,7 @@ type Server struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	workers  sync.WaitGroup
+	starting sync.Mutex // between goDo and halt
 
 	epoch          atomic.Uint64
 	active         atomic.Bool // a registration is in force
@@ -122,7 +123,13 @@ func (s *Server) start(ctx context.Context) error {
 	return s.s.start(ctx)
 }
 
+// goDo runs f in a goroutine that halt waits for. After halt it does nothing.
 func (s *Server) goDo(f func()) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
 	s.workers.Add(1)
 	go func() {
 		defer s.workers.Done()
@@ -174,7 +181,9 @@ func (s *Server) halt() {
 		for _, p := range s.all() {
 			p.suspend(false)
 		}
+		s.starting.Lock()
 		s.cancel()
+		s.starting.Unlock()
 		s.stopLoops()
 		s.workers.Wait()
 		s.writer.close()
