@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/highwater-io/highwater/actors"
@@ -500,4 +502,34 @@ func TestClosingAnswersWhatIsOpen(t *testing.T) {
 	if got := <-answers; got != "UNAVAILABLE" {
 		t.Errorf("answer: %s", got)
 	}
+}
+
+type happened struct{ N int }
+
+func (happened) EventName() string { return "thing.happened" }
+
+func TestEventsAreLoggedWithTheirActor(t *testing.T) {
+	var logs syncBuffer
+	r := newRig(t, func(c *Config) { c.Logger = zerolog.New(&logs) })
+	r.edge.Observe(actors.Outbox("b1"), []actors.Event{happened{N: 7}})
+	eventually(t, "the event in the logs", func() bool {
+		return strings.Contains(logs.String(), `"event":"thing.happened","actor":"outbox b1","detail":{"N":7}`)
+	})
+}
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

@@ -110,12 +110,12 @@ func (e *Edge) viewBrokers(q *inquiry) (any, string, error) {
 	}
 	state, byState := q.query.Filter["state"]
 	rack, byRack := q.query.Filter["rack"]
-	l := newLister(q)
+	l, loads := newLister(q), e.health.of(e).loads
 	for _, b := range sortedBrokers(e.cfg.Catalog.Brokers()) {
 		if string(b.ID) <= q.query.Cursor || byState && brokerState(b) != state || byRack && !inRack(b.Rack, rack) {
 			continue
 		}
-		if !l.add(string(b.ID), e.brokerView(b)) {
+		if !l.add(string(b.ID), e.brokerView(b, loads[b.ID])) {
 			break
 		}
 	}
@@ -196,7 +196,7 @@ func (e *Edge) viewPartitions(q *inquiry) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	brokers, violates := e.cfg.Catalog.Brokers(), e.health.of(e).violates
+	brokers, violates := e.cfg.Catalog.Brokers(), e.health.violates(e)
 	l := newLister(q)
 	err = e.eachPlace(q, func(at place, t *messages.Topic, p *messages.Partition) bool {
 		if !wanted(q.query.Filter, flags, p, brokers) {

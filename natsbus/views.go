@@ -17,61 +17,70 @@ type summary struct {
 	revision messages.Sequence
 	counts   messages.PartitionCount
 	loads    map[messages.BrokerID]load
-	violates func([]messages.BrokerID) bool
 }
 
 // load is what a broker has to carry.
 type load struct{ replicas, leaders, inSync int }
 
-// summaries keeps the summary of the newest revision that was asked for, because monitors ask often and much changes
-// seldom.
+// add counts one partition with a replica on b.
+func (l *load) add(p *messages.Partition, b messages.BrokerID) {
+	l.replicas++
+	if slices.Contains(p.ISR, b) {
+		l.inSync++
+	}
+	if p.Leader == b {
+		l.leaders++
+	}
+}
+
+// summaries keeps what monitors ask for often and what changes seldom: the summary of the newest revision that was asked
+// for, and the judge of the racks of the brokers as they are.
 type summaries struct {
-	mu      sync.Mutex
-	last    *summary
-	brokers map[messages.BrokerID]*messages.Broker // that the judge of last knows
+	mu   sync.Mutex
+	last *summary
+
+	racks   sync.Mutex
+	brokers map[messages.BrokerID]*messages.Broker // that judge knows
+	judge   func([]messages.BrokerID) bool
 }
 
 // of returns the summary of the catalog as it is, or as it was at a moment during the call.
 func (s *summaries) of(e *Edge) *summary {
+	violates := s.violates(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := e.cfg.Catalog.Applied()
 	if s.last != nil && s.last.revision == at {
 		return s.last
 	}
-	brokers := e.cfg.Catalog.Brokers()
-	out := &summary{revision: at, loads: make(map[messages.BrokerID]load, len(brokers)), violates: s.judge(e, brokers)}
+	out := &summary{revision: at, loads: map[messages.BrokerID]load{}}
 	e.cfg.Catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
-		out.add(p)
+		out.add(p, violates(p.Replicas))
 		return true
 	})
 	s.last = out
 	return out
 }
 
-// judge returns the judge of replica sets for these brokers: the one before, if nothing that it depends on has changed.
-func (s *summaries) judge(e *Edge, brokers map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
-	if s.last == nil || !maps.Equal(s.brokers, brokers) { // records are immutable: the same pointer is the same broker
-		s.brokers = brokers
-		return e.cfg.Racks(brokers)
+// violates returns the judge of replica sets for the brokers as they are.
+func (s *summaries) violates(e *Edge) func([]messages.BrokerID) bool {
+	s.racks.Lock()
+	defer s.racks.Unlock()
+	brokers := e.cfg.Catalog.Brokers()
+	if s.judge == nil || !maps.Equal(s.brokers, brokers) { // records are immutable: the same pointer is the same broker
+		s.brokers, s.judge = brokers, e.cfg.Racks(brokers)
 	}
-	return s.last.violates
+	return s.judge
 }
 
-func (s *summary) add(p *messages.Partition) {
+func (s *summary) add(p *messages.Partition, violation bool) {
 	journal.CountPartition(&s.counts, p)
-	if s.violates(p.Replicas) {
+	if violation {
 		s.counts.RackViolation++
 	}
 	for _, b := range p.Replicas {
 		l := s.loads[b]
-		l.replicas++
-		if slices.Contains(p.ISR, b) {
-			l.inSync++
-		}
-		if p.Leader == b {
-			l.leaders++
-		}
+		l.add(p, b)
 		s.loads[b] = l
 	}
 }
@@ -160,8 +169,9 @@ func (e *Edge) viewOverview(q *inquiry) (any, string, error) {
 		v.Settings = c.Settings
 	}
 	f := filler{budget: q.budget / 2} // the health is in the other half
+	loads := e.health.of(e).loads
 	for _, b := range sortedBrokers(e.cfg.Catalog.Brokers()) {
-		view := e.brokerView(b)
+		view := e.brokerView(b, loads[b.ID])
 		if _, fits := f.take(view); !fits {
 			break // more brokers than fit: the list endpoint pages
 		}
@@ -178,8 +188,7 @@ func sortedBrokers(all map[messages.BrokerID]*messages.Broker) []*messages.Broke
 	return out
 }
 
-func (e *Edge) brokerView(b *messages.Broker) messages.BrokerView {
-	l := e.health.of(e).loads[b.ID]
+func (e *Edge) brokerView(b *messages.Broker, l load) messages.BrokerView {
 	endpoints := b.Endpoints
 	if endpoints == nil {
 		endpoints = map[string]string{}
@@ -198,16 +207,18 @@ func (e *Edge) viewBroker(q *inquiry) (any, string, error) {
 	if !ok {
 		return nil, "", messages.Errorf(messages.CodeUnknownBroker, "broker %q is not registered", clip(q.args[0], 64))
 	}
-	v := e.brokerView(b)
-	violates := e.health.of(e).violates
+	violates := e.health.violates(e)
 	var mine []messages.PartitionView
+	var carries load
 	e.cfg.Catalog.PartitionsOf(id, func(p *messages.Partition) bool {
+		carries.add(p, id)
 		if t, ok := e.cfg.Catalog.Topic(p.ID.Topic); ok {
 			mine = append(mine, partitionView(t, p, violates))
 		}
 		return true
 	})
 	slices.SortFunc(mine, comparePartitionViews)
+	v := e.brokerView(b, carries)
 	f := filler{budget: q.budget}
 	v.Partitions, v.PartitionsRemaining = fit(&f, mine)
 	return v, "", nil
@@ -227,7 +238,7 @@ func (e *Edge) viewTopic(q *inquiry) (any, string, error) {
 		return nil, "", messages.Errorf(messages.CodeUnknownTopic, "no topic has the name %q", clip(q.args[0], 64))
 	}
 	v := e.topicView(t)
-	violates := e.health.of(e).violates
+	violates := e.health.violates(e)
 	var all []messages.PartitionView
 	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
 		all = append(all, partitionView(t, p, violates))
@@ -245,7 +256,7 @@ func (e *Edge) topicView(t *messages.Topic) messages.TopicView {
 	}
 	v := messages.TopicView{ID: t.ID, Name: t.Name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor,
 		MinISR: t.MinISR, Labels: labels, CreatedUnixMs: t.CreatedUnixMs}
-	violates := e.health.of(e).violates
+	violates := e.health.violates(e)
 	e.cfg.Catalog.PartitionsOfTopic(t.ID, func(p *messages.Partition) bool {
 		journal.CountPartition(&v.Counts, p)
 		if violates(p.Replicas) {
@@ -268,7 +279,7 @@ func (e *Edge) viewPartition(q *inquiry) (any, string, error) {
 		return nil, "", messages.Errorf(messages.CodeUnknownPartition, "topic %q has the partitions 0 to %d, not %q", t.Name, t.Partitions-1,
 			clip(q.args[1], 32))
 	}
-	return partitionView(t, p, e.health.of(e).violates), "", nil
+	return partitionView(t, p, e.health.violates(e)), "", nil
 }
 
 func partitionView(t *messages.Topic, p *messages.Partition, violates func([]messages.BrokerID) bool) messages.PartitionView {
