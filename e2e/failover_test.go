@@ -128,9 +128,18 @@ func TestB44AWipedBrokerDoesNotLeadBeforeItHasCaughtUp(t *testing.T) {
 	p.end()
 	c.fullISR("t")
 	victim := c.leaderOf("t", 0)
+	before, err := c.client.Broker(t.Context(), victim)
+	must(t, err)
 	c.brokers[victim].kill()
 	must(t, os.RemoveAll(c.folder(victim)))
 	c.startBroker(victim)
+	eventually(t, 20*time.Second, "the wiped broker has registered with its new storage", func() error {
+		now, err := c.client.Broker(t.Context(), victim)
+		if err == nil && (now.Epoch == before.Epoch || now.Storage == before.Storage) {
+			err = fmt.Errorf("%+v", now)
+		}
+		return err
+	})
 	// Until it is in an ISR it must not lead that partition; its mark must never bring a log down.
 	eventually(t, 40*time.Second, "the wiped broker has caught up", func() error {
 		for _, p := range c.partitions("t") {
