@@ -48,7 +48,7 @@ const clusterName = "e2e"
 
 // cluster is one controller process and its brokers, each a process of its own.
 type cluster struct {
-	t          *testing.T
+	t          testing.TB
 	dir        string
 	address    string
 	controller *process
@@ -59,7 +59,7 @@ type cluster struct {
 
 // process is a running program whose log is shown when the test fails.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	name string
 	cmd  *exec.Cmd
 	log  string
@@ -67,7 +67,7 @@ type process struct {
 	err  error
 }
 
-func start(t *testing.T, dir, name string, args ...string) *process {
+func start(t testing.TB, dir, name string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	f, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -141,7 +141,7 @@ func must(t testing.TB, err error) {
 }
 
 // eventually waits for a condition and says what it was waiting for if it does not come true.
-func eventually(t *testing.T, within time.Duration, what string, f func() error) {
+func eventually(t testing.TB, within time.Duration, what string, f func() error) {
 	t.Helper()
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -160,7 +160,7 @@ func eventually(t *testing.T, within time.Duration, what string, f func() error)
 	}
 }
 
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -169,7 +169,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // newCluster starts a controller and brokers b1.. in racks r1.., one a rack, and waits until all are active.
-func newCluster(t *testing.T, brokers int) *cluster {
+func newCluster(t testing.TB, brokers int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), address: freeAddress(t), brokers: map[messages.BrokerID]*process{}}
 	c.startController()

@@ -14,7 +14,7 @@ import (
 )
 
 // feed writes values [from, to) to a production at a steady pace, so that faults fall into the stream.
-func feed(t *testing.T, w io.Writer, from, to int) {
+func feed(t testing.TB, w io.Writer, from, to int) {
 	t.Helper()
 	pace := time.NewTicker(10 * time.Millisecond)
 	defer pace.Stop()

@@ -24,7 +24,7 @@ type place struct {
 
 // production is a running `highwater produce --report`: what it was given and what was acknowledged.
 type production struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	err   strings.Builder

@@ -77,7 +77,7 @@ func TestAPlainNATSClientSeesLeadershipAndHealth(t *testing.T) {
 	}
 }
 
-func leadership(t *testing.T, m *nats.Msg) *pb.Leadership {
+func leadership(t testing.TB, m *nats.Msg) *pb.Leadership {
 	t.Helper()
 	l := &pb.Leadership{}
 	must(t, proto.Unmarshal(m.Data, l))
