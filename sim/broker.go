@@ -17,7 +17,9 @@ type broker struct {
 	process
 	id   messages.BrokerID
 	disk *disk
-	lost bool // some of what it acknowledged may be gone
+	// number is its place among the brokers; every third is in the same rack.
+	number int
+	lost   bool // some of what it acknowledged may be gone
 
 	incarnation string
 	connection  uint64
@@ -96,7 +98,7 @@ func (b *broker) note(s *pb.Seen) bool {
 
 func (b *broker) register() {
 	q := &pb.RegisterRequest{Broker: string(b.id), Incarnation: b.incarnation, Storage: string(b.disk.id), Fsyncs: b.disk.fsyncs || b.disk.lies,
-		CleanEpoch: uint64(b.disk.clean), MinProtocol: 1, MaxProtocol: 1, Seen: b.seen, Version: "sim",
+		CleanEpoch: uint64(b.disk.clean), MinProtocol: 1, MaxProtocol: 1, Seen: b.seen, Version: "sim", Rack: fmt.Sprintf("r%d", b.number%3),
 		Connection: &pb.Connection{ServerId: "s", ClientId: b.connection}}
 	if b.disk.used {
 		q.ClusterId = "sim-1"

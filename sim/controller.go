@@ -9,6 +9,7 @@ import (
 	"github.com/highwater-io/highwater/actors"
 	"github.com/highwater-io/highwater/actors/outbox"
 	"github.com/highwater-io/highwater/actors/partition"
+	"github.com/highwater-io/highwater/actors/placer"
 	"github.com/highwater-io/highwater/actors/registry"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
@@ -69,6 +70,8 @@ func newBody(k actors.Kind) body {
 	switch k {
 	case actors.KindRegistry:
 		return &machine[*registry.State]{m: registry.Machine{}}
+	case actors.KindPlacer:
+		return &machine[*placer.State]{m: placer.Machine{}}
 	case actors.KindPartition:
 		return &machine[*partition.State]{m: partition.Machine{}}
 	case actors.KindOutbox:
@@ -103,6 +106,7 @@ func (c *controller) start() {
 	c.hosts, c.commits = map[actors.Address]*host{}, map[journal.Ticket]*commit{}
 	c.requests = map[actors.RequestID]func(proto.Message){}
 	c.host(actors.Registry)
+	c.host(actors.Placer)
 	c.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
 		c.host(actors.Partition(p.ID))
 		return true

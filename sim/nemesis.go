@@ -172,7 +172,12 @@ func (w *world) createTopic() {
 	w.made++
 	name := fmt.Sprintf("t%d", w.made)
 	q := &pb.CreateTopicRequest{Name: name, MinIsr: uint32(1 + w.rng.IntN(2))}
-	for range 1 + w.rng.IntN(3) {
+	n := 1 + w.rng.IntN(3)
+	if w.chance(0.5) {
+		q.Partitions, q.ReplicationFactor = uint32(n), 3
+		n = 0
+	}
+	for range n { // by hand
 		var list pb.ReplicaList
 		for _, i := range w.rng.Perm(len(w.brokers))[:3] {
 			list.Brokers = append(list.Brokers, string(w.brokers[i].id))
@@ -196,7 +201,7 @@ func (w *world) requestTopic(q *pb.CreateTopicRequest, tries int) {
 		}
 		w.topics = append(w.topics, q.Name)
 		w.say("topic %s is %x", q.Name, res.GetTopicId()[:2])
-		for i := range q.Assignment {
+		for i := range res.GetPartitions() {
 			w.use(partitionOf(res.GetTopicId(), int32(i)))
 		}
 	})

@@ -59,7 +59,7 @@ func newWorld(cfg Config) *world {
 	for i := range 3 + w.rng.IntN(3) {
 		w.disks++
 		id := messages.BrokerID(fmt.Sprintf("b%d", i+1))
-		b := &broker{process: process{w: w, name: string(id)}, id: id, disk: newDisk(fmt.Sprintf("disk-%d", w.disks), powered || w.chance(0.5))}
+		b := &broker{process: process{w: w, name: string(id)}, id: id, number: i, disk: newDisk(fmt.Sprintf("disk-%d", w.disks), powered || w.chance(0.5))}
 		if b.disk.lies = cfg.Faults.DisksLie; b.disk.lies {
 			b.disk.fsyncs = false
 		}
