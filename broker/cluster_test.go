@@ -232,5 +232,13 @@ func (c *cluster) status(b broker.ID, p messages.PartitionID) replica.Status {
 
 func (c *cluster) inSync(p messages.PartitionID, n int) {
 	c.t.Helper()
+	defer func() {
+		if c.t.Failed() {
+			for id := range c.servers {
+				c.t.Logf("%s: %+v", id, c.status(id, p))
+			}
+			c.t.Logf("%+v", c.ctl.Partition(p))
+		}
+	}()
 	eventually(c.t, fmt.Sprintf("%d in sync", n), func() bool { return len(c.ctl.Partition(p).ISR) == n })
 }

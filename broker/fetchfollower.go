@@ -35,11 +35,18 @@ type fetcher struct {
 	number   uint64 // of the newest request, over all sessions
 	inFlight bool
 	opening  bool // the request in flight opens a session
-	asked    map[messages.PartitionID]*pb.FetchPosition
+	asked    map[messages.PartitionID]statedPosition
 	paused   []*partition // had no position to state
 	pauses   backoff
 	notUntil time.Time // after a failure of the session
 	deadline time.Time // of the request in flight
+}
+
+// statedPosition is the last position that a partition has stated, and in which request. An answer to an earlier request
+// is about an earlier position.
+type statedPosition struct {
+	pos    *pb.FetchPosition
+	number uint64
 }
 
 // Waits of a follower's end of a session.
@@ -57,7 +64,7 @@ func (s *Server) fetcherOf(leader messages.BrokerID) *fetcher {
 	f := s.fetchers[leader]
 	if f == nil {
 		f = &fetcher{srv: s, leader: leader, signal: make(chan struct{}, 1), parts: map[*partition]bool{}, listed: map[*partition]bool{},
-			writing: map[*partition]bool{}, asked: map[messages.PartitionID]*pb.FetchPosition{},
+			writing: map[*partition]bool{}, asked: map[messages.PartitionID]statedPosition{},
 			pauses: backoff{first: 50 * time.Millisecond, limit: time.Second}}
 		s.fetchers[leader] = f
 		s.goDo(f.run)
@@ -196,7 +203,7 @@ func (f *fetcher) send(inbox string) {
 		p.mu.Unlock()
 		switch {
 		case ok && mine:
-			f.asked[p.id] = pos
+			f.asked[p.id] = statedPosition{pos, f.number + 1}
 			req.Positions = append(req.Positions, pos)
 		case mine:
 			f.paused = append(f.paused, p)
@@ -268,8 +275,8 @@ func (f *fetcher) onAnswer(m *nats.Msg, number uint64) {
 			continue
 		}
 		id := messages.PartitionID{Topic: topic, Index: part.GetPartition()}
-		if pos := f.asked[id]; pos != nil {
-			f.give(f.srv.partition(id), pos, part)
+		if stated, ok := f.asked[id]; ok && stated.number <= number {
+			f.give(f.srv.partition(id), stated.pos, part)
 		}
 	}
 }
