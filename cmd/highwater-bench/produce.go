@@ -74,7 +74,7 @@ func (b *bench) produce(ctx context.Context, fsync string, l load) error {
 	}
 	return b.print(result{Bench: "produce", Params: map[string]any{"fsync": fsync, "in_flight": l.inFlight, "bytes": l.size,
 		"partitions": l.partitions, "acks": "all", "brokers": 3, "seconds": l.duration.Seconds()},
-		Figures: map[string]float64{"records_per_second": ours, "p50_ms": latency.quantile(0.5), "p99_ms": latency.quantile(0.99),
+		Figures: map[string]float64{"records_per_second": ours, "p50_ms": latency.quantile(0.5), "p99_ms": latency.quantile(0.99), "max_ms": latency.quantile(1),
 			"jetstream_r3_per_second": theirs, "jetstream_r3_p50_ms": theirLatency.quantile(0.5),
 			"jetstream_r3_p99_ms": theirLatency.quantile(0.99), "ratio": ours / theirs}})
 }
