@@ -79,7 +79,7 @@ func (l *life) take(b beat) {
 	l.lastBeat = b.sent
 	stopping := l.stopping
 	l.mu.Unlock()
-	if d := time.Duration(b.resp.GetLeaseMs()) * time.Millisecond; fenced || d == 0 {
+	if d := time.Duration(b.resp.GetLeaseMs()) * time.Millisecond; fenced || stopping || d == 0 {
 		l.lease.end()
 	} else {
 		l.lease.grant(b.generation, b.sent, d)

@@ -125,6 +125,8 @@ func (s *session) failure() error {
 func (s *session) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
+	// Leaderships move while this broker is still heard, so the lease has to end before the controller is asked.
+	s.lease.end()
 	every := max(s.reg.settings.Heartbeat/5, 10*time.Millisecond)
 	s.mu.Unlock()
 	s.kick()
