@@ -167,7 +167,7 @@ func (b *broker) beat(sent time.Duration, res *pb.HeartbeatResponse) {
 	if b.w.cfg.Faults.EndlessLease {
 		lease *= 10
 	}
-	if res.GetFenced() && !b.w.cfg.Faults.EndlessLease {
+	if (res.GetFenced() || b.stopping) && !b.w.cfg.Faults.EndlessLease {
 		b.leaseUntil = 0
 	} else if lease > 0 {
 		b.leaseUntil = max(b.leaseUntil, sent+lease)

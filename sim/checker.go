@@ -122,8 +122,9 @@ func (c *checker) replica(b *broker, h *hosted) {
 	}
 }
 
-// leases looks for two leaders with valid leases. Until it hears of it, the leader of before a planned move may still
-// have one: only leaders whose broker is fenced by the journal must not.
+// leases looks for two leaders with valid leases. A broker that goes away, in order or not, has none when its leaderships
+// move. One that stays, and of which only a leadership is moved, may have one until it hears of the move: that is not
+// promised yet.
 func (c *checker) leases() {
 	type holder struct {
 		b     *broker
@@ -148,8 +149,8 @@ func (c *checker) leases() {
 			if y.epoch > x.epoch {
 				x, y = y, x
 			}
-			if rec := c.truth.brokers[y.b.id]; rec != nil && (rec.Fenced || rec.Epoch != y.b.epoch) {
-				c.w.violated("%s leads %s in epoch %d and %s in epoch %d, both with valid leases, and the first is fenced",
+			if rec := c.truth.brokers[y.b.id]; rec != nil && (rec.Fenced || rec.Stopping || rec.Epoch != y.b.epoch) {
+				c.w.violated("%s leads %s in epoch %d and %s in epoch %d, both with valid leases, and the first is fenced or stopping",
 					y.b.incarnation, short(p), y.epoch, x.b.incarnation, x.epoch)
 			}
 			holders[p] = x

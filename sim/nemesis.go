@@ -32,7 +32,7 @@ func (w *world) misfortune() {
 	case 4:
 		if b.up && !b.paused {
 			w.say("%s is to stop in order", b.incarnation)
-			b.stopping = true
+			b.stopping, b.leaseUntil = true, 0 // leaderships move while it is still heard
 		}
 	case 5:
 		w.pause(&b.process, w.between(100*time.Millisecond, 5*time.Second))

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
 )
@@ -40,10 +41,47 @@ func Run(cfg Config) (res Result) {
 	for w.step(cfg.Chaos) {
 	}
 	w.now = cfg.Chaos
+	if cfg.StoreGoesBack {
+		w.goBack()
+		return w.result
+	}
 	w.mend()
 	w.check.settle(cfg.Chaos + cfg.Quiet)
 	w.check.final()
 	return w.result
+}
+
+// goBack runs on with a journal that has forgotten every topic. Brokers that live have seen later positions, so they take
+// nothing from it; one that starts anew has not, and must still delete nothing.
+func (w *world) goBack() {
+	w.mend()
+	w.say("the store goes back")
+	w.ctl.end()
+	back := messages.Sequence(1 + len(w.brokers))
+	w.store.log.Truncate(back)
+	w.check.truth.last, w.check.truth.claim = back, 1
+	w.check.truth.brokers = map[messages.BrokerID]*messages.Broker{}
+	was := map[*hosted]string{}
+	for _, b := range w.brokers[1:] {
+		for _, p := range b.order {
+			was[b.replicas[p]] = describe(b.replicas[p].r.Status())
+		}
+	}
+	held := len(w.brokers[0].disk.current)
+	w.ctl.start()
+	w.killAndRestart(w.brokers[0], false)
+	for end := w.now + w.cfg.Quiet; w.step(end); {
+	}
+	for _, b := range w.brokers[1:] {
+		for _, p := range b.order {
+			if s := b.replicas[p].r.Status(); was[b.replicas[p]] == "" || s.Role == replica.RoleNone {
+				w.violated("%s has taken an assignment of %s from a store that went back: %s", b.incarnation, short(p), describe(s))
+			}
+		}
+	}
+	if n := len(w.brokers[0].disk.current); n < held {
+		w.violated("%s held %d replicas and holds %d", w.brokers[0].name, held, n)
+	}
 }
 
 func newWorld(cfg Config) *world {

@@ -93,9 +93,26 @@ func TestInjectedFaultsAreCaught(t *testing.T) {
 		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
 		{"4 serve without proof", Faults{SkipProof: true, DisksLie: true}, unproven},
 		{"5 tell what is not stored", Faults{ReleaseBeforeCommit: true}, "not stored"},
-		{"6 delete what is not listed", Faults{DeleteUnlisted: true}, "without a stored order"},
 	} {
 		t.Run(c.name, func(t *testing.T) { caught(t, c.faults, c.says) })
+	}
+}
+
+// A store that went back in time is no order to delete, and is not followed.
+func TestStoreThatWentBack(t *testing.T) {
+	deleted := false
+	for s := uint64(1); s <= 10; s++ {
+		cfg := Config{Seed: s, Chaos: 12 * time.Second, Quiet: 10 * time.Second, StoreGoesBack: true}
+		for _, v := range Run(cfg).Violations {
+			t.Errorf("seed %d: %s", s, v)
+		}
+		cfg.Faults.DeleteUnlisted = true
+		for _, v := range Run(cfg).Violations {
+			deleted = deleted || strings.Contains(v, "without a stored order")
+		}
+	}
+	if !deleted {
+		t.Error("6: no checker has seen that replicas are deleted which a snapshot does not list")
 	}
 }
 

@@ -18,6 +18,9 @@ type Config struct {
 	Quiet time.Duration // default 60 s
 	// Trace gets a line for everything that happens, nil for none.
 	Trace io.Writer
+	// StoreGoesBack has the journal lose, at the end of the chaos, all that it got since the brokers registered, as if an old
+	// copy of its disk was put back. Then the run goes on for Quiet, with nothing mended.
+	StoreGoesBack bool
 	// Faults are put into the code under test.
 	Faults Faults
 }
