@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
@@ -17,10 +21,11 @@ import (
 )
 
 type failoverFlags struct {
-	partitions int
+	partitions []int
 	brokers    int
 	runs       int
 	grace      time.Duration
+	profile    string
 }
 
 func (b *bench) failoverCommand() *cobra.Command {
@@ -29,14 +34,26 @@ func (b *bench) failoverCommand() *cobra.Command {
 		Use: "failover", Short: "From the end of a broker's connection to the last assignment at the survivors", Args: cobra.NoArgs,
 		Long: `One of the simulated brokers loses its connection. Measured: until every partition that it led has a leader that knows of it
 (last_leader_ms) and until every survivor has every new assignment (last_assignment_ms), both with the disconnect grace;
-work_ms is last_assignment_ms without it. Beside it, in the same run: committing the same records to a journal stream with
-fsync, and delivering the same assignments to as many subscribers.`,
+work_ms is last_assignment_ms without it.
+
+plain_ms is what cannot be saved, measured in the same run with nothing else on the machine: a NATS server with a stream that
+fsyncs, to which the same records (their reasons included) are appended, encoded in entries of the journal's limits; and
+then the same assignments, encoded and delivered over TCP, to as many connections as listen in the measured cluster (each
+survivor's to its own, all of them to one more), which decode them. There are the fewest batches that the outboxes' limit
+allows.
+
+On our side of the ratio only, because a controller has to do it but neither records nor assignments need it: noticing the
+end of the connection, the commit of the fenced broker before anything else, one decision per partition, the hash chain,
+the catalog, one leadership message per partition into the stream of last values; and, because the survivors are at work
+already when the last assignments leave, their confirmations (one per new leader) with the records and answers that
+follow. Brokers, observer and both servers share the processors of this machine with the controller.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.failover(cmd.Context(), f) },
 	}
-	c.Flags().IntVar(&f.partitions, "partitions", 10_000, "partitions of the cluster")
+	c.Flags().IntSliceVar(&f.partitions, "partitions", []int{1_000, 10_000, 30_000}, "partitions of the cluster; one result for each number")
 	c.Flags().IntVar(&f.brokers, "brokers", 6, "simulated brokers")
 	c.Flags().IntVar(&f.runs, "runs", 3, "how often; the median is printed")
 	c.Flags().DurationVar(&f.grace, "grace", 100*time.Millisecond, "disconnect grace of the cluster")
+	c.Flags().StringVar(&f.profile, "cpuprofile", "", "write a CPU profile of the measured part of each run to FILE.1, FILE.2, …")
 	return c
 }
 
@@ -47,12 +64,26 @@ type failoverSample struct {
 }
 
 func (b *bench) failover(ctx context.Context, f failoverFlags) error {
-	if f.brokers < 4 || f.partitions < 1 || f.runs < 1 {
+	if f.brokers < 4 || len(f.partitions) == 0 || slices.Min(f.partitions) < 1 || f.runs < 1 {
 		return fmt.Errorf("at least 4 brokers, 1 partition and 1 run are needed")
 	}
+	for _, n := range f.partitions {
+		if err := b.failoverOf(ctx, f, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failoverOf measures with a number of partitions and prints the medians.
+func (b *bench) failoverOf(ctx context.Context, f failoverFlags, partitions int) error {
 	var all []failoverSample
-	for range f.runs {
-		s, err := failoverOnce(ctx, f)
+	for run := range f.runs {
+		profile := ""
+		if f.profile != "" {
+			profile = fmt.Sprintf("%s.%d", f.profile, run+1)
+		}
+		s, err := failoverOnce(ctx, f, partitions, profile)
 		if err != nil {
 			return err
 		}
@@ -68,49 +99,105 @@ func (b *bench) failover(ctx context.Context, f failoverFlags) error {
 	}
 	work := median(func(s failoverSample) time.Duration { return s.assignment - f.grace })
 	plain := median(func(s failoverSample) time.Duration { return s.plain })
-	return b.print(result{Bench: "failover", Params: map[string]any{"partitions": f.partitions, "brokers": f.brokers, "runs": f.runs, "grace_ms": ms(f.grace)},
+	return b.print(result{Bench: "failover", Params: map[string]any{"partitions": partitions, "brokers": f.brokers, "runs": f.runs, "grace_ms": ms(f.grace)},
 		Figures: map[string]float64{"affected": float64(all[0].affected), "led": float64(all[0].led),
 			"last_leader_ms":     median(func(s failoverSample) time.Duration { return s.leader }),
 			"last_assignment_ms": median(func(s failoverSample) time.Duration { return s.assignment }),
 			"work_ms":            work, "plain_ms": plain, "ratio": work / plain}})
 }
 
-func failoverOnce(ctx context.Context, f failoverFlags) (failoverSample, error) {
+func failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile string) (failoverSample, error) {
 	var out failoverSample
 	dir, remove, err := tempDir()
 	if err != nil {
 		return out, err
 	}
 	defer remove()
-	settings := messages.DefaultSettings()
-	settings.DisconnectGrace = f.grace
-	c, err := startCluster(ctx, dir, clusterOptions{settings: settings})
+	work, err := realFailover(ctx, f, partitions, realRun{dir: dir, profile: profile, sample: &out})
 	if err != nil {
 		return out, err
+	}
+	out.plain, err = plainFailover(ctx, filepath.Join(dir, "plain"), work)
+	return out, err
+}
+
+// realRun says where one measured failover keeps its files, and where its figures go.
+type realRun struct {
+	dir, profile string
+	sample       *failoverSample
+}
+
+// realFailover kills a broker of a cluster, and returns what had to be stored and delivered because of it.
+func realFailover(ctx context.Context, f failoverFlags, partitions int, r realRun) (plainWork, error) {
+	settings := messages.DefaultSettings()
+	settings.DisconnectGrace = f.grace
+	c, err := startCluster(ctx, r.dir, clusterOptions{settings: settings})
+	if err != nil {
+		return plainWork{}, err
 	}
 	defer c.stop()
 	brokers, err := startSimBrokers(ctx, c, f.brokers, &durations{})
 	if err != nil {
-		return out, err
+		return plainWork{}, err
 	}
-	if err := createTopics(ctx, c, f.partitions); err != nil {
-		return out, err
+	if err := createTopics(ctx, c, partitions); err != nil {
+		return plainWork{}, err
 	}
 	victim := brokers[0]
 	w, err := watchFailover(ctx, c, victim.id)
 	if err != nil {
-		return out, err
+		return plainWork{}, err
 	}
 	defer w.nc.Close()
+	stop, err := startProfile(r.profile)
+	if err != nil {
+		return plainWork{}, err
+	}
+	runtime.GC()
 	began := time.Now()
 	victim.close()
-	if err := w.wait(ctx); err != nil {
-		return out, err
+	err = w.wait(ctx)
+	stop()
+	if err != nil {
+		return plainWork{}, err
 	}
-	out.affected, out.led = w.affected, w.led
-	out.leader, out.assignment = w.lastLeader.Sub(began), w.lastAssignment.Sub(began)
-	out.plain, err = plainFailover(ctx, filepath.Join(dir, "plain"), w.final, f.brokers-1)
-	return out, err
+	r.sample.affected, r.sample.led = w.affected, w.led
+	r.sample.leader, r.sample.assignment = w.lastLeader.Sub(began), w.lastAssignment.Sub(began)
+	records, err := failoverRecords(ctx, c, victim.id)
+	return plainWork{records: records, assignments: w.final}, err
+}
+
+// failoverRecords returns the records of a failover as they were committed, before the new leaders confirmed.
+func failoverRecords(ctx context.Context, c *cluster, victim messages.BrokerID) ([]*pb.Record, error) {
+	list, err := c.client.Partitions(ctx, messages.ListQuery{Limit: 5000, Filter: map[string]string{"broker": string(victim)}})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*pb.Record, len(list))
+	for i, v := range list {
+		out[i] = messages.RecordToProto(&messages.Partition{ID: messages.PartitionID{Topic: v.TopicID, Index: v.Partition},
+			Replicas: v.Replicas, ISR: v.ISR, Eligible: v.Eligible, Leader: v.Leader, LeaderEpoch: v.LeaderEpoch, Epoch: v.Epoch,
+			MinISR: v.MinISR, LastLeader: v.LastLeader, HighWatermark: v.HighWatermark, LeaderProven: v.LeaderEpoch == 0, Reason: v.Reason})
+	}
+	return out, nil
+}
+
+// startProfile begins to write a CPU profile; the function that it returns ends it.
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = file.Close() // the profile is for a look, nothing rests on it
+	}, nil
 }
 
 // createTopics makes topics of at most a thousand partitions.
@@ -135,7 +222,7 @@ type failoverWatch struct {
 	assignments                map[string]bool // survivor/partition that is still to come
 	leaders                    map[string]bool // partition whose new leader is still to come
 	lastLeader, lastAssignment time.Time
-	final                      []*pb.Assignment
+	final                      map[string][]*pb.Assignment // by survivor
 	done                       chan struct{}
 }
 
@@ -144,7 +231,7 @@ func watchFailover(ctx context.Context, c *cluster, victim messages.BrokerID) (*
 	if err != nil {
 		return nil, err
 	}
-	w := &failoverWatch{victim: string(victim), assignments: map[string]bool{}, leaders: map[string]bool{}, done: make(chan struct{})}
+	w := &failoverWatch{victim: string(victim), assignments: map[string]bool{}, final: map[string][]*pb.Assignment{}, leaders: map[string]bool{}, done: make(chan struct{})}
 	for _, p := range list {
 		key := fmt.Sprintf("%s/%d", p.TopicID, p.Partition)
 		w.affected++
@@ -204,7 +291,7 @@ func (w *failoverWatch) hear(m *nats.Msg) {
 		if waited := batch.GetBroker() + "/" + key; w.assignments[waited] {
 			delete(w.assignments, waited)
 			w.lastAssignment = now
-			w.final = append(w.final, a)
+			w.final[batch.GetBroker()] = append(w.final[batch.GetBroker()], a)
 		}
 		if a.GetLeader() == batch.GetBroker() && w.leaders[key] {
 			delete(w.leaders, key)

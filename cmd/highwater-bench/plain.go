@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -54,13 +53,21 @@ func (p *plainServer) stop() {
 	p.server.WaitForShutdown()
 }
 
-// recordsPerEntry is how many records the journal puts into one entry at most.
-const recordsPerEntry = 4000
+// recordsPerEntry and bytesPerEntry are what the journal puts into one entry at most.
+const (
+	recordsPerEntry = 4000
+	bytesPerEntry   = 512 << 10
+)
 
 // commit publishes the records as the journal would, one entry after the other.
 func (p *plainServer) commit(ctx context.Context, records []*pb.Record) error {
 	for len(records) > 0 {
-		n := min(len(records), recordsPerEntry)
+		n := 0
+		for size := 0; n < min(len(records), recordsPerEntry); n++ {
+			if size += proto.Size(records[n]) + 4; size > bytesPerEntry && n > 0 {
+				break
+			}
+		}
 		raw, err := proto.Marshal(&pb.EntryBody{Records: records[:n]})
 		if err != nil {
 			return err
@@ -71,56 +78,6 @@ func (p *plainServer) commit(ctx context.Context, records []*pb.Record) error {
 		records = records[n:]
 	}
 	return nil
-}
-
-// plainFailover commits the records of the assignments and delivers these to subscribers over TCP, each to one of them.
-func plainFailover(ctx context.Context, dir string, assignments []*pb.Assignment, subscribers int) (time.Duration, error) {
-	p, err := startPlain(ctx, dir)
-	if err != nil {
-		return 0, err
-	}
-	defer p.stop()
-	var got sync.WaitGroup
-	for i := range subscribers {
-		nc, err := nats.Connect(p.server.ClientURL())
-		if err != nil {
-			return 0, err
-		}
-		defer nc.Close()
-		got.Add(1)
-		once := sync.OnceFunc(got.Done)
-		if _, err := nc.Subscribe(fmt.Sprintf("plain.%d", i), func(*nats.Msg) { once() }); err != nil {
-			return 0, err
-		}
-		if err := nc.Flush(); err != nil {
-			return 0, err
-		}
-	}
-	records := map[string]*pb.Record{}
-	for _, a := range assignments {
-		records[fmt.Sprintf("%x/%d", a.GetTopicId(), a.GetPartition())] = recordOf(a)
-	}
-	list := make([]*pb.Record, 0, len(records))
-	for _, r := range records {
-		list = append(list, r)
-	}
-	began := time.Now()
-	if err := p.commit(ctx, list); err != nil {
-		return 0, err
-	}
-	share := (len(assignments) + subscribers - 1) / subscribers
-	for i := range subscribers {
-		from := min(i*share, len(assignments))
-		raw, err := proto.Marshal(&pb.AssignmentBatch{Assignments: assignments[from:min(from+share, len(assignments))]})
-		if err != nil {
-			return 0, err
-		}
-		if err := p.nc.Publish(fmt.Sprintf("plain.%d", i), raw); err != nil {
-			return 0, err
-		}
-	}
-	got.Wait()
-	return time.Since(began), nil
 }
 
 func recordOf(a *pb.Assignment) *pb.Record {
