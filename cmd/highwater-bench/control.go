@@ -146,6 +146,19 @@ func cpuDuring(ctx context.Context, d time.Duration) (time.Duration, error) {
 	return after - before, err
 }
 
+// cpuOf returns the processor time that this process took while f ran.
+func cpuOf(f func() error) (time.Duration, error) {
+	before, err := cpuTime()
+	if err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime()
+	return after - before, err
+}
+
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -34,7 +34,7 @@ func (b *bench) failoverCommand() *cobra.Command {
 		Use: "failover", Short: "From the end of a broker's connection to the last assignment at the survivors", Args: cobra.NoArgs,
 		Long: `One of the simulated brokers loses its connection. Measured: until every partition that it led has a leader that knows of it
 (last_leader_ms) and until every survivor has every new assignment (last_assignment_ms), both with the disconnect grace;
-work_ms is last_assignment_ms without it.
+work_ms is last_assignment_ms without it, cpu_ms the processor time of the process meanwhile.
 
 plain_ms is what cannot be saved, measured in the same run with nothing else on the machine: a NATS server with a stream that
 fsyncs, to which the same records (their reasons included) are appended, encoded in entries of the journal's limits; and
@@ -59,8 +59,9 @@ follow. Brokers, observer and both servers share the processors of this machine 
 
 // failoverSample is one run.
 type failoverSample struct {
-	affected, led             int
-	leader, assignment, plain time.Duration
+	affected, led           int
+	leader, assignment, cpu time.Duration
+	plain, plainCPU         time.Duration
 }
 
 func (b *bench) failover(ctx context.Context, f failoverFlags) error {
@@ -103,7 +104,9 @@ func (b *bench) failoverOf(ctx context.Context, f failoverFlags, partitions int)
 		Figures: map[string]float64{"affected": float64(all[0].affected), "led": float64(all[0].led),
 			"last_leader_ms":     median(func(s failoverSample) time.Duration { return s.leader }),
 			"last_assignment_ms": median(func(s failoverSample) time.Duration { return s.assignment }),
-			"work_ms":            work, "plain_ms": plain, "ratio": work / plain}})
+			"work_ms":            work, "plain_ms": plain, "ratio": work / plain,
+			"cpu_ms":       median(func(s failoverSample) time.Duration { return s.cpu }),
+			"plain_cpu_ms": median(func(s failoverSample) time.Duration { return s.plainCPU })}})
 }
 
 func failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile string) (failoverSample, error) {
@@ -117,7 +120,7 @@ func failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile 
 	if err != nil {
 		return out, err
 	}
-	out.plain, err = plainFailover(ctx, filepath.Join(dir, "plain"), work)
+	out.plain, out.plainCPU, err = plainFailover(ctx, filepath.Join(dir, "plain"), work)
 	return out, err
 }
 
@@ -155,8 +158,10 @@ func realFailover(ctx context.Context, f failoverFlags, partitions int, r realRu
 	}
 	runtime.GC()
 	began := time.Now()
-	victim.close()
-	err = w.wait(ctx)
+	r.sample.cpu, err = cpuOf(func() error {
+		victim.close()
+		return w.wait(ctx)
+	})
 	stop()
 	if err != nil {
 		return plainWork{}, err
@@ -212,6 +217,12 @@ func createTopics(ctx context.Context, c *cluster, partitions int) error {
 	return nil
 }
 
+// awaited is a partition's assignment to one survivor.
+type awaited struct {
+	survivor  string
+	partition messages.PartitionID
+}
+
 // failoverWatch follows the assignments of all survivors on a connection of its own.
 type failoverWatch struct {
 	nc     *nats.Conn
@@ -219,8 +230,8 @@ type failoverWatch struct {
 
 	mu                         sync.Mutex
 	affected, led              int
-	assignments                map[string]bool // survivor/partition that is still to come
-	leaders                    map[string]bool // partition whose new leader is still to come
+	assignments                map[awaited]bool              // that are still to come
+	leaders                    map[messages.PartitionID]bool // partitions whose new leader is still to come
 	lastLeader, lastAssignment time.Time
 	final                      map[string][]*pb.Assignment // by survivor
 	done                       chan struct{}
@@ -231,9 +242,9 @@ func watchFailover(ctx context.Context, c *cluster, victim messages.BrokerID) (*
 	if err != nil {
 		return nil, err
 	}
-	w := &failoverWatch{victim: string(victim), assignments: map[string]bool{}, final: map[string][]*pb.Assignment{}, leaders: map[string]bool{}, done: make(chan struct{})}
+	w := &failoverWatch{victim: string(victim), assignments: map[awaited]bool{}, final: map[string][]*pb.Assignment{}, leaders: map[messages.PartitionID]bool{}, done: make(chan struct{})}
 	for _, p := range list {
-		key := fmt.Sprintf("%s/%d", p.TopicID, p.Partition)
+		key := messages.PartitionID{Topic: p.TopicID, Index: p.Partition}
 		w.affected++
 		if p.Leader == victim {
 			w.led++
@@ -241,7 +252,7 @@ func watchFailover(ctx context.Context, c *cluster, victim messages.BrokerID) (*
 		}
 		for _, r := range p.Replicas {
 			if r != victim {
-				w.assignments[string(r)+"/"+key] = true
+				w.assignments[awaited{string(r), key}] = true
 			}
 		}
 	}
@@ -287,8 +298,8 @@ func (w *failoverWatch) hear(m *nats.Msg) {
 		if err != nil {
 			continue
 		}
-		key := fmt.Sprintf("%s/%d", id, a.GetPartition())
-		if waited := batch.GetBroker() + "/" + key; w.assignments[waited] {
+		key := messages.PartitionID{Topic: id, Index: a.GetPartition()}
+		if waited := (awaited{batch.GetBroker(), key}); w.assignments[waited] {
 			delete(w.assignments, waited)
 			w.lastAssignment = now
 			w.final[batch.GetBroker()] = append(w.final[batch.GetBroker()], a)

@@ -26,10 +26,10 @@ const assignmentsPerBatch = 2000
 
 // plainFailover commits the records and then delivers the assignments over TCP: each survivor's to a connection of its own
 // and to one that hears them all. Both read every batch, as the simulated brokers and the watch do.
-func plainFailover(ctx context.Context, dir string, w plainWork) (time.Duration, error) {
+func plainFailover(ctx context.Context, dir string, w plainWork) (took, cpu time.Duration, err error) {
 	p, err := startPlain(ctx, dir)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer p.stop()
 	r := &plainReceivers{}
@@ -37,40 +37,51 @@ func plainFailover(ctx context.Context, dir string, w plainWork) (time.Duration,
 	survivors := slices.Sorted(maps.Keys(w.assignments))
 	all, err := r.connect(p.server.ClientURL())
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, b := range survivors {
 		own, err := r.connect(p.server.ClientURL())
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		for _, nc := range []*nats.Conn{own, all} {
 			if err := r.expect(nc, "plain."+b, len(w.assignments[b])); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 		}
 	}
 	if err := p.commit(ctx, w.records[:1]); err != nil { // the first one makes the stream's files
-		return 0, err
+		return 0, 0, err
 	}
 	runtime.GC()
 	began := time.Now()
-	if err := p.commit(ctx, w.records); err != nil {
-		return 0, err
-	}
-	for _, b := range survivors {
-		for batch := range slices.Chunk(w.assignments[b], assignmentsPerBatch) {
+	cpu, err = cpuOf(func() error {
+		if err := p.commit(ctx, w.records); err != nil {
+			return err
+		}
+		if err := p.deliver(w.assignments); err != nil {
+			return err
+		}
+		r.open.Wait()
+		return nil
+	})
+	return time.Since(began), cpu, err
+}
+
+// deliver sends every survivor its assignments.
+func (p *plainServer) deliver(assignments map[string][]*pb.Assignment) error {
+	for b, all := range assignments {
+		for batch := range slices.Chunk(all, assignmentsPerBatch) {
 			raw, err := proto.Marshal(&pb.AssignmentBatch{Broker: b, Assignments: batch})
 			if err != nil {
-				return 0, err
+				return err
 			}
 			if err := p.nc.Publish("plain."+b, raw); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	r.open.Wait()
-	return time.Since(began), nil
+	return nil
 }
 
 // plainReceivers are connections that read assignments and count them.
