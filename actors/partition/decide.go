@@ -17,6 +17,8 @@ type change struct {
 	prefer messages.BrokerID
 	// unseat: another ISR member leads, if there is one that may.
 	unseat bool
+	// renew: a new partition epoch is wanted, even if nothing else changes.
+	renew bool
 	// why goes on record as the reason if the leader changes, and into the event if the ISR does. Empty: the states of the
 	// brokers say why.
 	why string
@@ -73,7 +75,7 @@ func (d *decision) setISR(isr []messages.BrokerID) {
 }
 
 // seal sets the epochs and reports whether the record differs from the present one at all. A mark alone is no difference:
-// it is written by checkpoints and along with other changes.
+// it is written by checkpoints and along with other changes. A renewal is one.
 func (d *decision) seal() bool {
 	if d.newStint {
 		d.next.LeaderEpoch++
@@ -84,7 +86,7 @@ func (d *decision) seal() bool {
 			d.next.LastLeader = d.record.Leader
 		}
 	}
-	if !d.newStint && d.next.MinISR == d.record.MinISR && slices.Equal(d.next.Replicas, d.record.Replicas) &&
+	if !d.renew && !d.newStint && d.next.MinISR == d.record.MinISR && slices.Equal(d.next.Replicas, d.record.Replicas) &&
 		sameMembers(d.next.ISR, d.record.ISR) && sameMembers(d.next.Eligible, d.record.Eligible) {
 		return false
 	}

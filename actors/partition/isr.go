@@ -9,7 +9,8 @@ import (
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
-// proposeISR decides on a leader's proposal. The ISR that is in force already is a success without a record.
+// proposeISR decides on a leader's proposal. The ISR that is in force already is a success without a record, unless the
+// leader asks for a new partition epoch.
 func (t *turn) proposeISR(m actors.ISRProposal) {
 	t.replaceRestarted()
 	isr, err := t.checkProposal(m)
@@ -18,7 +19,7 @@ func (t *turn) proposeISR(m actors.ISRProposal) {
 		return
 	}
 	t.learnMark(m.Broker, messages.Offset(m.Proposal.GetHighWatermark()))
-	t.decide(change{isr: isr, why: fmt.Sprintf("proposed by leader %s", m.Broker)})
+	t.decide(change{isr: isr, renew: m.Proposal.GetRenew(), why: fmt.Sprintf("proposed by leader %s", m.Broker)})
 	t.answer(m.Request)
 }
 

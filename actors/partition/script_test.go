@@ -189,7 +189,8 @@ func (s *script) brokerSays(verb string, a args) (actors.Message, error) {
 	switch verb {
 	case "propose":
 		return actors.ISRProposal{Request: s.request, Broker: from, BrokerEpoch: epoch, Proposal: &pb.IsrProposal{
-			LeaderEpoch: le, PartitionEpoch: a.int("pe", int64(p.Epoch)), Isr: s.members(a), HighWatermark: mark}}, nil
+			LeaderEpoch: le, PartitionEpoch: a.int("pe", int64(p.Epoch)), Isr: s.members(a), HighWatermark: mark,
+			Renew: a.int("renew", 0) == 1}}, nil
 	case "ready", "decline":
 		return actors.LeaderReport{Request: s.request, Broker: from, BrokerEpoch: epoch, Report: &pb.LeaderReport{
 			LeaderEpoch: le, LogEnd: a.int("end", mark), HighWatermark: mark, Declined: verb == "decline", Reason: a.text()}}, nil
@@ -221,6 +222,8 @@ func (s *script) members(a args) []*pb.IsrMember {
 func (s *script) step(msg actors.Message) ([]string, error) {
 	before := s.state.Partition()
 	state, fx := Machine{}.Step(s.cluster.env(s.now), s.state, msg)
+	p, _ := msg.(actors.ISRProposal)
+	s.cluster.renewing = p.Proposal.GetRenew()
 	if err := checkStep(s.cluster, before, state, fx); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type cluster struct {
 	record   *messages.Partition
 	applied  messages.Sequence
 	identity *messages.Cluster
+	renewing bool // the message at hand asks for a new partition epoch
 }
 
 var _ actors.Cluster = (*cluster)(nil)
@@ -170,11 +171,11 @@ func checkTransition(c *cluster, before, after *messages.Partition) error {
 		return fmt.Errorf("another leader in leader epoch %d", after.LeaderEpoch)
 	case after.Epoch != before.Epoch+1 && !same:
 		return fmt.Errorf("partition epoch from %d to %d with a change", before.Epoch, after.Epoch)
-	case after.Epoch != before.Epoch && same:
+	case after.Epoch != before.Epoch && same && !c.renewing:
 		return fmt.Errorf("partition epoch from %d to %d without a change", before.Epoch, after.Epoch)
 	case after.HighWatermark < before.HighWatermark:
 		return fmt.Errorf("mark from %d to %d", before.HighWatermark, after.HighWatermark)
-	case same && after.HighWatermark == before.HighWatermark && after.LeaderProven == before.LeaderProven:
+	case same && !c.renewing && after.HighWatermark == before.HighWatermark && after.LeaderProven == before.LeaderProven:
 		return fmt.Errorf("a record in which nothing has changed")
 	}
 	if after.LeaderEpoch != before.LeaderEpoch && after.Leader != "" {

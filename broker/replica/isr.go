@@ -23,8 +23,11 @@ type proposal struct {
 	members []messages.BrokerID
 	// inFlight: the newest copy is unanswered. lost: an earlier copy was never answered, so it may still arrive.
 	inFlight, lost bool
-	retryAt        time.Duration
-	pause          time.Duration
+	// renew: it was refused, but a lost copy may not be. What is sent instead adds nobody and asks for a new partition
+	// epoch, after which no copy can be accepted; until then the additions go on counting.
+	renew   bool
+	retryAt time.Duration
+	pause   time.Duration
 }
 
 // maximalISR is the committed ISR and all whose addition may have been accepted.
@@ -89,8 +92,11 @@ func (r *Replica) mayJoin(now time.Duration, f *progress) bool {
 func (r *Replica) send(p *proposal) {
 	p.inFlight, p.retryAt = true, 0
 	body := &pb.IsrProposal{TopicId: r.cfg.Partition.Topic.Bytes(), Partition: r.cfg.Partition.Index,
-		LeaderEpoch: int64(r.leaderEpoch), PartitionEpoch: int64(p.epoch), HighWatermark: int64(r.mark)}
+		LeaderEpoch: int64(r.leaderEpoch), PartitionEpoch: int64(p.epoch), HighWatermark: int64(r.mark), Renew: p.renew}
 	for _, b := range p.members {
+		if p.renew && !slices.Contains(r.isr, b) {
+			continue
+		}
 		epoch := r.brokerEpoch
 		if f := r.leading.followers[b]; f != nil {
 			epoch = f.brokerEpoch
@@ -135,17 +141,17 @@ func (r *Replica) ProposalAnswer(now time.Duration, id uint64, result *pb.IsrRes
 }
 
 // refused takes a proposal back that the controller has refused for one of its members. If a copy of it got lost, that
-// copy may still arrive and be accepted, so the additions go on counting and the proposal is repeated.
+// copy may still arrive and be accepted, so this takes a renewal.
 func (r *Replica) refused(now time.Duration, p *proposal) {
-	if p.lost {
-		p.pause = proposalRetryMax
-		r.retry(now, p)
-		return
-	}
 	for _, b := range p.members {
 		if f := r.leading.followers[b]; f != nil && !slices.Contains(r.isr, b) {
 			f.refusedUntil = now + refusedPause
 		}
+	}
+	if p.lost {
+		p.renew = true
+		r.retry(now, p)
+		return
 	}
 	r.leading.proposal = nil
 }

@@ -154,7 +154,13 @@ func TestK92AnswersToProposals(t *testing.T) {
 		_, acts := a.Fetched(a.now, "b", 10, &pb.FetchPosition{LeaderEpoch: 1, LastEpoch: 1, Offset: 5})
 		a.run(acts)
 		a.wantMark(0) // c counts
-		a.assign(assignment("a", 1, 2, "a", "b"))
+		a.tick(time.Second)
+		again := a.proposed("a", "b")
+		if !again.Proposal.Renew {
+			t.Fatalf("%v", again)
+		}
+		a.wantMark(0)
+		a.answer(again, assignment("a", 1, 2, "a", "b"), "")
 		a.wantMark(5) // with a later epoch no copy can be accepted
 	})
 }

@@ -758,8 +758,11 @@ type IsrProposal struct {
 	PartitionEpoch int64                  `protobuf:"varint,4,opt,name=partition_epoch,json=partitionEpoch,proto3" json:"partition_epoch,omitempty"`
 	Isr            []*IsrMember           `protobuf:"bytes,5,rep,name=isr,proto3" json:"isr,omitempty"`
 	HighWatermark  int64                  `protobuf:"varint,6,opt,name=high_watermark,json=highWatermark,proto3" json:"high_watermark,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// renew: give the partition a new epoch even if this is its ISR already. Then no earlier copy of a proposal, of which the
+	// leader has not heard what became, can be accepted any more.
+	Renew         bool `protobuf:"varint,7,opt,name=renew,proto3" json:"renew,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IsrProposal) Reset() {
@@ -832,6 +835,13 @@ func (x *IsrProposal) GetHighWatermark() int64 {
 		return x.HighWatermark
 	}
 	return 0
+}
+
+func (x *IsrProposal) GetRenew() bool {
+	if x != nil {
+		return x.Renew
+	}
+	return false
 }
 
 type IsrRequest struct {
@@ -2196,14 +2206,15 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\x04seen\x18\x05 \x01(\v2\x12.highwater.v1.SeenR\x04seen\"F\n" +
 	"\tIsrMember\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12!\n" +
-	"\fbroker_epoch\x18\x02 \x01(\x04R\vbrokerEpoch\"\xe4\x01\n" +
+	"\fbroker_epoch\x18\x02 \x01(\x04R\vbrokerEpoch\"\xfa\x01\n" +
 	"\vIsrProposal\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12!\n" +
 	"\fleader_epoch\x18\x03 \x01(\x03R\vleaderEpoch\x12'\n" +
 	"\x0fpartition_epoch\x18\x04 \x01(\x03R\x0epartitionEpoch\x12)\n" +
 	"\x03isr\x18\x05 \x03(\v2\x17.highwater.v1.IsrMemberR\x03isr\x12%\n" +
-	"\x0ehigh_watermark\x18\x06 \x01(\x03R\rhighWatermark\"\x80\x01\n" +
+	"\x0ehigh_watermark\x18\x06 \x01(\x03R\rhighWatermark\x12\x14\n" +
+	"\x05renew\x18\a \x01(\bR\x05renew\"\x80\x01\n" +
 	"\n" +
 	"IsrRequest\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12!\n" +
