@@ -68,6 +68,26 @@ func (c *checker) acknowledged(p messages.PartitionID, base messages.Offset, b *
 	}
 }
 
+// committed checks that what is about to be acknowledged is on the disk of every member of the stored ISR, whoever leads it.
+func (c *checker) committed(b *broker, h *hosted, base messages.Offset, batch *pb.StoredBatch) {
+	p := c.truth.partitions[h.id]
+	if p == nil {
+		return
+	}
+	for _, id := range p.ISR {
+		m := c.w.broker(id)
+		l := m.disk.current[h.id]
+		if m.lost || l == nil {
+			continue // its disk has lost something, and the controller is about to hear of it
+		}
+		found := l.read(base, l.end(), 1)
+		if len(found) != 1 || messages.Offset(found[0].GetBaseOffset()) != base || found[0].GetCrc() != batch.GetCrc() {
+			c.w.violated("%s acknowledges [%d, +%d) of %s, which is not on ISR member %s, whose log ends at %d", b.incarnation, base,
+				batch.GetCount(), short(h.id), id, l.end())
+		}
+	}
+}
+
 // read takes note of a batch that a reader got.
 func (c *checker) read(p messages.PartitionID, b *pb.StoredBatch) {
 	for i, v := range valuesOf(c.w, b) {

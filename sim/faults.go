@@ -11,6 +11,7 @@ type Faults struct {
 	DeleteUnlisted      bool // a broker deletes replicas that a snapshot does not list
 	EndlessLease        bool // a broker takes its lease to last ten times as long
 	CommitWithoutISR    bool // a leader counts its own proposals as accepted
+	ForgetLostAnswers   bool // a leader takes a proposal without an answer as refused
 	SkipProof           bool // a leader does not look at the floor before it serves
 	DisksLie            bool // no fault of ours: disks that claim to fsync and do not, so that a proof is needed
 }

@@ -129,7 +129,7 @@ func (b *broker) readAny(h *hosted, from, limit messages.Offset) []*pb.StoredBat
 // propose sends a proposal and gives exactly one answer.
 func (b *broker) propose(h *hosted, a replica.Propose) {
 	epoch := b.epoch
-	b.w.say("%s proposes ISR %v of %s at %d", b.incarnation, memberNames(a.Proposal), short(h.id), a.Proposal.PartitionEpoch)
+	b.w.say("%s proposes ISR %v of %s at %d, renewal %v", b.incarnation, memberNames(a.Proposal), short(h.id), a.Proposal.PartitionEpoch, a.Proposal.Renew)
 	if b.w.cfg.Faults.CommitWithoutISR {
 		b.run(h, h.r.ProposalAnswer(b.w.now, a.ID, &pb.IsrResult{Current: b.pretend(h, a.Proposal)}))
 		return
@@ -143,6 +143,9 @@ func (b *broker) propose(h *hosted, a replica.Propose) {
 		if result != nil {
 			b.w.say("%s: proposal of %s at %d is answered %q, now %d", b.incarnation, short(h.id), a.Proposal.PartitionEpoch,
 				result.GetError().GetCode(), result.GetCurrent().GetPartitionEpoch())
+		}
+		if result == nil && b.w.cfg.Faults.ForgetLostAnswers {
+			result = &pb.IsrResult{Error: messages.Errorf(messages.CodeIneligibleReplica, "not heard").Proto()}
 		}
 		if b.replicas[h.id] == h {
 			b.run(h, h.r.ProposalAnswer(b.w.now, a.ID, result))
@@ -252,6 +255,9 @@ func (b *broker) ack(h *hosted, a replica.Ack) {
 			return
 		}
 		b.w.check.leases()
+	}
+	if w.acks == pb.Acks_ACKS_ALL {
+		b.w.check.committed(b, h, a.BaseOffset, w.batch)
 	}
 	w.reply(&pb.ProduceResponse{BaseOffset: int64(a.BaseOffset), LeaderEpoch: int64(a.LeaderEpoch), Duplicate: a.Duplicate,
 		Protected: w.acks == pb.Acks_ACKS_ALL})

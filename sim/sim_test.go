@@ -88,6 +88,7 @@ func TestInjectedFaultsAreCaught(t *testing.T) {
 		{"2 reuse a leader epoch", Faults{ReuseLeaderEpoch: true}, "in leader epoch"},
 		{"3 acknowledge before commit", Faults{AckBeforeCommit: true}, lost},
 		{"3 count an unanswered shrink", Faults{CommitWithoutISR: true}, lost},
+		{"3 forget a proposal without an answer", Faults{ForgetLostAnswers: true}, lost},
 		{"3 two leases", Faults{EndlessLease: true}, "both with valid leases"},
 		{"4 ignore diverging logs", Faults{IgnoreDivergence: true}, "is now"},
 		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
@@ -117,7 +118,7 @@ func TestStoreThatWentBack(t *testing.T) {
 }
 
 const (
-	lost     = "was acknowledged as|acknowledged true|although everything before was acknowledged"
+	lost     = "which is not on ISR member|was acknowledged as|acknowledged true|although everything before was acknowledged"
 	unproven = "the known mark is"
 )
 
