@@ -47,7 +47,7 @@ func (b *broker) boot() {
 	b.begin()
 	w := b.w
 	b.incarnation = fmt.Sprintf("%s-%d", b.id, b.life)
-	w.result.Kills++
+	w.result.Starts++
 	w.count++
 	b.connection = w.count
 	b.epoch, b.registered, b.seen, b.feed = 0, false, &pb.Seen{}, nil
@@ -293,6 +293,7 @@ func (b *broker) confirmRemoval(topic messages.TopicID) {
 
 func (b *broker) deleteReplica(p messages.PartitionID) {
 	b.w.check.deleted(b, p)
+	b.w.result.Deletions++
 	b.w.say("%s deletes %s", b.incarnation, short(p))
 	if h := b.replicas[p]; h != nil {
 		b.failWaiting(h)

@@ -75,6 +75,7 @@ func (b *broker) run(h *hosted, actions []replica.Action) {
 				b.wakeParked(h.id)
 			}
 		case replica.Truncate:
+			b.w.result.Truncations++
 			b.w.say("%s truncates %s to %d", b.incarnation, short(h.id), a.To)
 			b.disk.do(&b.process, operation{h.id, a, func() { b.truncated(h) }})
 		case replica.Appended, replica.HighWatermarkMoved:
@@ -129,6 +130,9 @@ func (b *broker) readAny(h *hosted, from, limit messages.Offset) []*pb.StoredBat
 // propose sends a proposal and gives exactly one answer.
 func (b *broker) propose(h *hosted, a replica.Propose) {
 	epoch := b.epoch
+	if a.Proposal.Renew {
+		b.w.result.Renewals++
+	}
 	b.w.say("%s proposes ISR %v of %s at %d, renewal %v", b.incarnation, memberNames(a.Proposal), short(h.id), a.Proposal.PartitionEpoch, a.Proposal.Renew)
 	if b.w.cfg.Faults.CommitWithoutISR {
 		b.run(h, h.r.ProposalAnswer(b.w.now, a.ID, &pb.IsrResult{Current: b.pretend(h, a.Proposal)}))

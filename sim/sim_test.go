@@ -50,16 +50,9 @@ func TestSeeds(t *testing.T) {
 		if len(res.Violations) > 0 {
 			failed++
 		}
-		sum.Events += res.Events
-		sum.Acknowledged += res.Acknowledged
-		sum.Read += res.Read
-		sum.Elections += res.Elections
-		sum.Entries += res.Entries
-		sum.Kills += res.Kills
-		sum.Virtual += res.Virtual
+		sum.add(res)
 	}
-	t.Logf("%d seeds, %v virtual: %d events, %d records acknowledged, %d read, %d elections, %d starts, %d entries", *seeds,
-		sum.Virtual, sum.Events, sum.Acknowledged, sum.Read, sum.Elections, sum.Kills, sum.Entries)
+	t.Logf("%d seeds: %+v", *seeds, sum)
 }
 
 func TestSameSeedIsTheSameRun(t *testing.T) {
@@ -144,4 +137,17 @@ func caught(t *testing.T, f Faults, says string) {
 		}
 	}
 	t.Errorf("no checker has said %q in %d seeds", says, limit)
+}
+
+func (r *Result) add(x Result) {
+	r.Events += x.Events
+	r.Virtual += x.Virtual
+	r.Acknowledged += x.Acknowledged
+	r.Read += x.Read
+	r.Elections += x.Elections
+	r.Starts += x.Starts
+	r.Entries += x.Entries
+	r.Truncations += x.Truncations
+	r.Renewals += x.Renewals
+	r.Deletions += x.Deletions
 }

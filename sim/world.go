@@ -35,8 +35,11 @@ type Result struct {
 	Acknowledged int // records with acks=all
 	Read         int // records
 	Elections    int
-	Kills        int
+	Starts       int // of broker processes
 	Entries      int // of the journal
+	Truncations  int
+	Renewals     int // of partition epochs, after a proposal got lost
+	Deletions    int // of replicas
 }
 
 const maxViolations = 20
