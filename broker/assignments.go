@@ -53,10 +53,10 @@ func (s *Server) assigned(a Assignment) {
 	p.assign(a.wire)
 }
 
-func (s *Server) snapshotApplied() {
+func (s *Server) snapshotApplied(unknown []messages.TopicID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first = false
+	s.first, s.missing = false, unknown
 }
 
 // ready: everything that the snapshot named is open.
@@ -198,12 +198,6 @@ func (s *Server) confirm(t messages.TopicID) {
 	if !left {
 		s.s.confirmRemoved(t)
 	}
-}
-
-func (s *Server) unknown(ids []messages.TopicID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.missing = ids
 }
 
 func (s *Server) held() []*pb.HeldTopic {

@@ -89,13 +89,21 @@ func (c *cluster) topic(minISR int, replicas ...broker.ID) (messages.PartitionID
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
+	if !within(15*time.Second, f) {
+		t.Fatalf("not in time: %s", what)
 	}
+}
+
+// within asks for a condition until it holds; false if it does not in time.
+func within(d time.Duration, f func() bool) bool {
+	every := time.NewTicker(2 * time.Millisecond)
+	defer every.Stop()
+	for deadline := time.Now().Add(d); !f(); <-every.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // producer sends batches to whoever leads a partition.
@@ -134,7 +142,7 @@ func (p *producer) try(sequence int64, values ...string) (*pb.ProduceResponse, e
 func (p *producer) tryAt(epoch messages.LeaderEpoch, sequence int64, values ...string) (*pb.ProduceResponse, error) {
 	resp := &pb.ProduceResponse{}
 	err := call(p.nc, p.c.subject(p.p, p.topic, epoch, messages.VerbProduce), &pb.ProduceRequest{TopicId: p.p.Topic.Bytes(), Acks: p.acks,
-		TimeoutMs: 3000, Batch: &pb.RecordBatch{ProducerId: p.id, BaseSequence: sequence, Records: records(values...)}}, resp)
+		TimeoutMs: 800, Batch: &pb.RecordBatch{ProducerId: p.id, BaseSequence: sequence, Records: records(values...)}}, resp)
 	if err == nil && resp.GetError() != nil {
 		err = messages.ErrorFromProto(resp.GetError())
 	}
@@ -144,18 +152,13 @@ func (p *producer) tryAt(epoch messages.LeaderEpoch, sequence int64, values ...s
 // send sends a batch until it is acknowledged.
 func (p *producer) send(values ...string) *pb.ProduceResponse {
 	p.c.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		resp, err := p.try(p.next, values...)
-		if err == nil {
-			p.next += int64(len(values))
-			return resp
-		}
-		if time.Now().After(deadline) {
-			p.c.t.Fatalf("not acknowledged: %v; %+v", err, p.c.ctl.Partition(p.p))
-		}
-		time.Sleep(5 * time.Millisecond)
+	var resp *pb.ProduceResponse
+	var err error
+	if !within(20*time.Second, func() bool { resp, err = p.try(p.next, values...); return err == nil }) {
+		p.c.t.Fatalf("not acknowledged: %v; %+v", err, p.c.ctl.Partition(p.p))
 	}
+	p.next += int64(len(values))
+	return resp
 }
 
 func call(nc *nats.Conn, subject string, req, resp proto.Message) error {
@@ -163,7 +166,7 @@ func call(nc *nats.Conn, subject string, req, resp proto.Message) error {
 	if err != nil {
 		return err
 	}
-	m, err := nc.Request(subject, data, 4*time.Second)
+	m, err := nc.Request(subject, data, 1500*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -184,15 +187,14 @@ func (c *cluster) fetch(p messages.PartitionID, topic messages.TopicName, req *p
 func (c *cluster) values(p messages.PartitionID, topic messages.TopicName) []string {
 	c.t.Helper()
 	var out []string
-	deadline := time.Now().Add(15 * time.Second)
 	for {
-		resp, err := c.fetch(p, topic, &pb.FetchRequest{Offset: int64(len(out))})
-		if err != nil {
-			if time.Now().After(deadline) {
-				c.t.Fatalf("cannot read: %v", err)
-			}
-			time.Sleep(5 * time.Millisecond)
-			continue
+		var resp *pb.FetchResponse
+		var err error
+		if !within(15*time.Second, func() bool {
+			resp, err = c.fetch(p, topic, &pb.FetchRequest{Offset: int64(len(out))})
+			return err == nil
+		}) {
+			c.t.Fatalf("cannot read: %v", err)
 		}
 		if len(resp.GetBatches()) == 0 {
 			return out

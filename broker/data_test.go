@@ -35,7 +35,7 @@ func TestConsumersWaitForTheMark(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			resp, err := c.fetch(p, topic, &pb.FetchRequest{Offset: 1, MaxWaitMs: 3500})
+			resp, err := c.fetch(p, topic, &pb.FetchRequest{Offset: 1, MaxWaitMs: 1400})
 			if err == nil {
 				got[i] = strings.Join(decode(t, resp.GetBatches(), 1), ",")
 			}
@@ -162,7 +162,7 @@ func TestAReplicaThatIsFarBehindCatchesUpFromTheStorage(t *testing.T) {
 	prod := c.producer(p, topic)
 	prod.send("first")
 	c.crash("b2")
-	c.ctl.Fence("b2")
+	c.ctl.Lose("b2")
 	big := strings.Repeat("x", 100_000)
 	for range 40 {
 		prod.send(big)
@@ -185,7 +185,7 @@ func TestDamagedBatchesAreNotServed(t *testing.T) {
 	p, topic := c.topic(1, "b1")
 	c.producer(p, topic).send("a")
 	c.crash("b1")
-	c.ctl.Fence("b1")
+	c.ctl.Lose("b1")
 	bad := storagetest.Batch(1, 1, 1, 0, 0)
 	bad.Body = bytes.Replace(bad.GetBody(), []byte("records"), []byte("rekords"), 1)
 	if err := disk.Open().Write([]broker.Write{{Partition: p, Batches: []*pb.StoredBatch{bad}, HighWatermark: 2}}); err != nil {
@@ -214,7 +214,7 @@ func TestDeletedTopicsAreRemovedAndUnknownOnesAreKept(t *testing.T) {
 		return slices.ContainsFunc(held, func(h broker.HeldReplica) bool { return h.Partition == id })
 	}
 	c.crash("b2")
-	c.ctl.Fence("b2")
+	c.ctl.Lose("b2")
 	c.ctl.DeleteTopic(p.Topic)
 	eventually(t, "the removal at the live broker", func() bool {
 		_, ok := c.servers["b1"].Replica(p)

@@ -39,13 +39,13 @@ func TestFailoverLosesNothing(t *testing.T) {
 	}
 	waitFor(progress, producers*each/4)
 	c.crash("b1")
-	c.ctl.Fence("b1")
+	c.ctl.Lose("b1")
 	waitFor(progress, producers*each/4)
 	c.start("b1")
 	c.inSync(p, 3)
 	leader := c.ctl.Partition(p).Leader
 	c.crash(leader)
-	c.ctl.Fence(leader)
+	c.ctl.Lose(leader)
 	wg.Wait()
 	c.start(leader)
 	c.inSync(p, 3)
@@ -150,12 +150,12 @@ func TestDeposedLeaderTruncatesItsTail(t *testing.T) {
 		t.Fatalf("the leader ends at %d", end)
 	}
 	c.crash("b1") // its disk keeps the tail
-	c.ctl.Fence("b2")
-	c.ctl.Fence("b3")
+	c.ctl.Lose("b2")
+	c.ctl.Lose("b3")
 	c.start("b2")
 	c.start("b3")
 	// b1 was the last in the ISR, so nobody leads until the test decides so: b2 holds all that was committed.
-	c.ctl.Fence("b1")
+	c.ctl.Lose("b1")
 	eventually(t, "a leader", func() bool { return c.ctl.Partition(p).Leader != "" })
 	prod := c.producer(p, topic)
 	prod.send("b", "c", "d")
@@ -214,7 +214,7 @@ func TestControlledStopOfAServerIsClean(t *testing.T) {
 		t.Errorf("the storage says epoch %d was its last clean one, want %d", got, epoch)
 	}
 	prod.send("b")
-	c.ctl.Fence("b1")
+	c.ctl.Lose("b1")
 	c.start("b1")
 	c.inSync(p, 3)
 	prod.send("c")

@@ -301,14 +301,13 @@ func heldTopics(list []Partition) []*pb.HeldTopic {
 	return out
 }
 
-func (r *roles) unknown(ids []messages.TopicID) {
+func (r *roles) snapshotApplied(unknown []messages.TopicID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.missing = ids
+	r.missing = unknown
 }
 
 func (r *roles) storageFailed() bool { return false }
-func (r *roles) snapshotApplied()    {}
 func (r *roles) ready() bool         { return true }
 
 func (r *roles) count(st *State) {

@@ -17,6 +17,7 @@ import (
 
 // sink is what a session drives. The calls come one at a time and must not block for long: heartbeats wait for them.
 type sink interface {
+	holdings
 	// registered begins a registration. An error ends the session for good.
 	registered(r registration) error
 	// assigned gives the newest state of a partition; the same one may come again.
@@ -25,18 +26,21 @@ type sink interface {
 	removed(r removal)
 	// retired says that the controller does not assign a partition to this broker any more. Its data stays.
 	retired(p messages.PartitionID)
-	// unknown names topic ids that the controller has never heard of: to be kept aside.
-	unknown(ids []messages.TopicID)
-	// held lists what the broker has on its disk.
-	held() []*pb.HeldTopic
+	// snapshotApplied follows the assignments of each snapshot. It names the held topic ids that the controller has never
+	// heard of: to be kept aside.
+	snapshotApplied(unknown []messages.TopicID)
 	// ended says that the registration is over: no leadership holds when it returns.
 	ended(cause error)
+}
+
+// holdings is what a session tells the controller of its broker.
+type holdings interface {
+	// held lists what the broker has on its disk.
+	held() []*pb.HeldTopic
 	// reports returns the marks to report at a checkpoint.
 	reports() []*pb.OffsetReport
 	// storageFailed: the storage refuses work.
 	storageFailed() bool
-	// snapshotApplied follows the assignments of each snapshot.
-	snapshotApplied()
 	// ready: what the snapshot assigned is open, so that the broker may be unfenced.
 	ready() bool
 }

@@ -191,7 +191,7 @@ func TestB37OrdersComeBeforeTheAnswerToTheRegistration(t *testing.T) {
 		b.answer = s.answer
 		go func() {
 			time.Sleep(time.Second)
-			s.feed = &pb.FeedPosition{Feed: 1, Position: 1}
+			b.set(func() { s.feed = &pb.FeedPosition{Feed: 1, Position: 1} })
 			b.deliver(&pb.AssignmentBatch{Seen: s.seen, Broker: "b1", BrokerEpoch: 9, Feed: s.feed,
 				Assignments: []*pb.Assignment{assignmentFor("b2", 4, 7)}})
 		}()

@@ -95,10 +95,9 @@ func (l *life) onSnapshot(snap snapshot) error {
 			l.sink.retired(id)
 		}
 	}
-	l.reportUnknown(snap.unknown)
 	first := !l.snapshotIn
 	l.snapshotIn = true
-	l.sink.snapshotApplied()
+	l.sink.snapshotApplied(l.unknown(snap.unknown))
 	kept := l.feed.adopt(snap.feed, snap.seen.Controller)
 	for _, b := range kept {
 		l.apply(b)
@@ -109,7 +108,8 @@ func (l *life) onSnapshot(snap snapshot) error {
 	return nil
 }
 
-func (l *life) reportUnknown(raw [][]byte) {
+// unknown reads the topic ids that the controller does not know.
+func (l *life) unknown(raw [][]byte) []messages.TopicID {
 	ids := make([]messages.TopicID, 0, len(raw))
 	for _, b := range raw {
 		if id, err := messages.ParseTopicID(b); err == nil {
@@ -117,7 +117,7 @@ func (l *life) reportUnknown(raw [][]byte) {
 			l.log.Warn().Stringer("topic_id", id).Msg("the controller has never heard of this topic; its data is kept aside")
 		}
 	}
-	l.sink.unknown(ids)
+	return ids
 }
 
 // onBatch takes one message of the feed. Orders for another registration of this broker are not for us; if that one is

@@ -47,6 +47,7 @@ type member struct {
 	heard     time.Duration
 	wantsStop bool
 	storageGo bool // its storage has failed
+	gone      bool // its process is
 	feed      pb.FeedPosition
 	applied   *pb.FeedPosition
 }
@@ -182,6 +183,16 @@ func (c *Controller) Fence(id messages.BrokerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fence(id)
+}
+
+// Lose fences a broker whose process is gone. What it has sent before and arrives only now is refused.
+func (c *Controller) Lose(id messages.BrokerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fence(id)
+	if b := c.brokers[id]; b != nil {
+		b.gone = true
+	}
 }
 
 // Forget ends the registration of a broker; its requests are stale from then on.

@@ -59,7 +59,7 @@ func (c *Controller) serve(verb messages.BrokerVerb, h handler, m *nats.Msg) {
 // stale returns the error for a request that is not made under the current registration.
 func (c *Controller) stale(b string, epoch uint64) (*member, *pb.Error) {
 	m := c.brokers[messages.BrokerID(b)]
-	if m == nil || uint64(m.Epoch) != epoch {
+	if m == nil || m.gone || uint64(m.Epoch) != epoch {
 		return nil, messages.Errorf(messages.CodeStaleBrokerEpoch, "broker %s is not registered under epoch %d", b, epoch).Proto()
 	}
 	return m, nil
@@ -72,7 +72,7 @@ func (c *Controller) register(r *pb.RegisterRequest) proto.Message {
 	}
 	old := c.brokers[id]
 	switch {
-	case old != nil && string(old.Incarnation) == r.GetIncarnation():
+	case old != nil && !old.gone && string(old.Incarnation) == r.GetIncarnation():
 		return c.registered(old)
 	case old != nil && !old.Fenced && c.now-old.heard < c.settings.Session:
 		return &pb.RegisterResponse{Error: messages.Errorf(messages.CodeBrokerIDInUse, "incarnation %s holds %s", old.Incarnation, id).Proto()}

@@ -47,7 +47,7 @@ var owners = map[string]struct {
 	"github.com/asynkron/protoactor-go": {[]string{"supervisor"}, "its faults are worked around in one place"},
 	"github.com/nats-io/nats.go": {[]string{"natsbus", "journal/jetstream", "broker/...", "client", "controller", "cmd/...", "e2e"},
 		"the cores and the hosts know no wire"},
-	"github.com/nats-io/nats-server":      {[]string{"controller", "cmd/highwater-bench"}, "one place starts servers"},
+	"github.com/nats-io/nats-server":      {[]string{"controller", "cmd/highwater-bench", "broker/brokertest"}, "one place starts servers, and one for tests of brokers"},
 	"github.com/cockroachdb/pebble":       {[]string{"broker/pebblelog"}, "the storage is an implementation"},
 	"github.com/rs/zerolog":               {[]string{"supervisor", "natsbus", "controller", "broker/...", "cmd/..."}, "cores return events, shells log"},
 	"github.com/spf13/cobra":              {[]string{"cmd/..."}, "the command line is outermost"},
