@@ -57,3 +57,27 @@ func TestRemovalCoversOnlyWhatWasThere(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryHeldTopicIsNamedInTurn(t *testing.T) {
+	l := &life{session: &session{}}
+	held := make([]*pb.HeldTopic, 2*messages.MaxHeldTopics+100)
+	for i := range held {
+		held[i] = &pb.HeldTopic{TopicId: []byte{1, byte(i >> 16), byte(i >> 8), byte(i)}}
+	}
+	named := map[string]bool{}
+	for range 4 {
+		part := l.heldPart(held)
+		if len(part) > messages.MaxHeldTopics {
+			t.Fatalf("%d topics in one request", len(part))
+		}
+		for _, h := range part {
+			named[string(h.GetTopicId())] = true
+		}
+	}
+	if len(named) != len(held) {
+		t.Errorf("%d of %d topics were named", len(named), len(held))
+	}
+	if part := l.heldPart(held[:3]); len(part) != 3 {
+		t.Errorf("%d of 3 topics were named", len(part))
+	}
+}

@@ -86,6 +86,7 @@ type session struct {
 	beating    bool                         // a heartbeat is on its way
 	beatAgain  bool
 	taking     bool // a snapshot is on its way
+	heldFrom   int  // where the next part of what is held begins
 	snapshotIn bool // the first snapshot of this registration has been applied
 	cleanEpoch messages.BrokerEpoch
 

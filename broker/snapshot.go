@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"bytes"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -25,7 +27,7 @@ func (l *life) takeSnapshot() {
 		return
 	}
 	l.taking = true
-	held := l.sink.held()
+	held := l.heldPart(l.sink.held())
 	go func() {
 		pauses := backoff{first: registerFirstPause, limit: time.Second}
 		for {
@@ -40,6 +42,24 @@ func (l *life) takeSnapshot() {
 			}
 		}
 	}()
+}
+
+// heldPart returns as many of the held topics as one request may name: another part with each snapshot, if there are more.
+func (l *life) heldPart(held []*pb.HeldTopic) []*pb.HeldTopic {
+	slices.SortFunc(held, func(a, b *pb.HeldTopic) int { return bytes.Compare(a.GetTopicId(), b.GetTopicId()) })
+	start, size := 0, 0
+	if n := len(held); n > 0 {
+		start = l.heldFrom % n
+	}
+	for n := range held {
+		h := held[(start+n)%len(held)]
+		if size += len(h.GetTopic()) + 24 + 3*len(h.GetPartitions()); n == messages.MaxHeldTopics || size > messages.SnapshotPageBytes {
+			l.heldFrom = start + n
+			l.log.Warn().Int("topics", len(held)).Int("named", n).Msg("more topics are held than a request can name; the rest follows")
+			return append(slices.Clone(held[start:min(start+n, len(held))]), held[:max(0, start+n-len(held))]...)
+		}
+	}
+	return held
 }
 
 // pages asks for one snapshot. All pages must come from one controller.

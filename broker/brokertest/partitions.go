@@ -55,11 +55,17 @@ func (c *Controller) change(id messages.PartitionID, f func(p *messages.Partitio
 	c.announce(&p)
 }
 
-// Elect makes a broker the leader of a partition in a new leader epoch, though it may lead already. It must be in the ISR.
+// Elect makes a broker the leader of a partition in a new leader epoch, though it may lead already. One outside of the ISR
+// joins it, as in a forced election.
 func (c *Controller) Elect(id messages.PartitionID, b messages.BrokerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.change(id, func(p *messages.Partition) { p.Leader, p.LeaderEpoch = b, p.LeaderEpoch+1 })
+	c.change(id, func(p *messages.Partition) {
+		p.Leader, p.LeaderEpoch = b, p.LeaderEpoch+1
+		if !slices.Contains(p.ISR, b) {
+			p.ISR = append(slices.Clone(p.ISR), b)
+		}
+	})
 }
 
 // fence takes a broker out of everything.
