@@ -228,10 +228,18 @@ func (s *staged) append(b *pb.StoredBatch) error {
 	return s.remember(b)
 }
 
-// startEpoch records that an epoch begins at the log's end, unless it has begun before. An epoch without records that
-// began at the same offset stays in the list: it is a stint of its own.
+// startEpoch records that an epoch begins at the log's end, unless it has begun before. Epochs without records that began
+// there are forgotten: a stint in which nothing was written must not refuse what another leader has written there before.
 func (s *staged) startEpoch(e messages.LeaderEpoch) error {
-	if n := len(s.epochs); n > 0 && s.epochs[n-1].Epoch >= e {
+	n := len(s.epochs)
+	for n > 0 && s.epochs[n-1].Start == s.end && s.epochs[n-1].Epoch != e {
+		n--
+		if err := s.batch.Delete(numberedKey(kindEpoch, s.id, uint64(s.epochs[n].Epoch)), nil); err != nil {
+			return err
+		}
+	}
+	s.epochs = s.epochs[:n:n]
+	if n > 0 && s.epochs[n-1].Epoch >= e {
 		if s.epochs[n-1].Epoch > e {
 			return messages.Errorf(messages.CodeInternal, "replica %s: epoch %d follows epoch %d", s.id, e, s.epochs[n-1].Epoch)
 		}

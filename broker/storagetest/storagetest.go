@@ -281,10 +281,20 @@ func emptyEpochs(t *testing.T, open Open) {
 	}
 	must(t, s.Write(write(partition(0), -1, Batch(0, 4, 2, 0, 0))))
 	s = reopened(t, s, open, dir)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	state, err := s.Log(partition(0))
 	must(t, err)
-	want := []replica.EpochStart{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 0}, {Epoch: 4, Start: 0}}
+	want := []replica.EpochStart{{Epoch: 4, Start: 0}}
+	if !reflect.DeepEqual(state.Epochs, want) {
+		t.Fatalf("epochs %v, want %v", state.Epochs, want)
+	}
+	// A stint without records does not stand in the way of what another leader wrote at that place before it.
+	must(t, s.Write([]broker.Write{{Partition: partition(0), HighWatermark: -1, Epoch: &replica.EpochStart{Epoch: 9}}}))
+	must(t, s.Write(write(partition(0), -1, Batch(2, 6, 1, 0, 0), Batch(3, 8, 1, 0, 0))))
+	s = reopened(t, s, open, dir)
+	state, err = s.Log(partition(0))
+	must(t, err)
+	want = []replica.EpochStart{{Epoch: 4, Start: 0}, {Epoch: 6, Start: 2}, {Epoch: 8, Start: 3}}
 	if !reflect.DeepEqual(state.Epochs, want) {
 		t.Fatalf("epochs %v, want %v", state.Epochs, want)
 	}
