@@ -210,37 +210,50 @@ func (f *fetchSession) mark(w *watch, urgent bool) {
 	}
 }
 
-// answer says to the parked request what there is to say, and returns after what time to look again.
+// answer says to the parked request what there is to say, and returns after what time to look again. A moved mark alone
+// waits for markDelay: most often records come by then, and carry it.
 func (f *fetchSession) answer() time.Duration {
 	if f.parked == nil {
 		return sessionIdle
 	}
 	wait := time.Until(f.parked.until)
-	f.mu.Lock()
-	urgent := false
-	for _, w := range f.dirty {
-		urgent = urgent || w.urgent
-	}
-	marks := len(f.dirty) > 0
-	f.mu.Unlock()
-	if wait > 0 && !urgent {
-		if marks {
-			f.parked.until = time.Now().Add(min(wait, markDelay))
-			return min(wait, markDelay)
+	if wait > 0 {
+		if urgent, any := f.news(); !urgent {
+			return f.linger(wait, any)
 		}
-		return wait
 	}
-	resp := f.collect(f.parked.maxBytes)
+	resp := f.collect(f.parked.maxBytes, wait <= 0)
 	if len(resp.Partitions) == 0 && wait > 0 {
-		return wait
+		_, any := f.news()
+		return f.linger(wait, any)
 	}
 	f.srv.respond(f.parked.reply, resp)
 	f.parked = nil
 	return sessionIdle
 }
 
-// collect builds an answer from the watches on the list, as far as it has room. Those without room stay on the list.
-func (f *fetchSession) collect(room int) *pb.ReplicaFetchResponse {
+// news reports whether there may be records, and whether there is anything to say.
+func (f *fetchSession) news() (urgent, any bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.dirty {
+		urgent = urgent || w.urgent
+	}
+	return urgent, len(f.dirty) > 0
+}
+
+// linger lets the parked request wait on, not longer than markDelay if there is something to say.
+func (f *fetchSession) linger(wait time.Duration, any bool) time.Duration {
+	if any {
+		wait = min(wait, markDelay)
+		f.parked.until = time.Now().Add(wait)
+	}
+	return wait
+}
+
+// collect builds an answer from the watches on the list, as far as it has room. Those without room stay on the list, and so
+// do those of which only the mark has moved, unless marks are asked for.
+func (f *fetchSession) collect(room int, marks bool) *pb.ReplicaFetchResponse {
 	resp := &pb.ReplicaFetchResponse{Session: f.id}
 	f.mu.Lock()
 	list := f.dirty
@@ -261,6 +274,11 @@ func (f *fetchSession) collect(room int) *pb.ReplicaFetchResponse {
 		if part == nil {
 			continue
 		}
+		if !marks && part.GetError() == nil && !part.GetDiverging() && len(part.GetBatches()) == 0 {
+			f.mark(w, false)
+			continue
+		}
+		w.mark = messages.Offset(part.GetHighWatermark())
 		room -= used
 		resp.Partitions = append(resp.Partitions, part)
 	}
@@ -316,7 +334,6 @@ func (f *fetchSession) ask(w *watch, room int, first bool) (*pb.PartitionFetch, 
 	if len(batches) == 0 && part.GetHighWatermark() == int64(w.mark) {
 		return nil, 0
 	}
-	w.mark = messages.Offset(part.GetHighWatermark())
 	part.Batches = batches
 	if len(batches) > 0 {
 		f.unwatch(watchID(w))

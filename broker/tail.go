@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"sort"
 	"sync/atomic"
 
@@ -59,7 +60,8 @@ func (t *tail) clear() {
 }
 
 // read returns whole batches from the one that holds the offset on, below limit, up to maxBytes but at least one. false if
-// the tail does not reach back that far.
+// the tail does not reach back that far. The answer is the caller's: it is read after the lock is let go, while the tail
+// moves on.
 func (t *tail) read(from, limit messages.Offset, maxBytes int) ([]*pb.StoredBatch, bool) {
 	held := t.batches[t.head:]
 	if len(held) == 0 || messages.Offset(held[0].GetBaseOffset()) > from {
@@ -71,5 +73,5 @@ func (t *tail) read(from, limit messages.Offset, maxBytes int) ([]*pb.StoredBatc
 		size += batchSize(held[n])
 		n++
 	}
-	return held[i:n:n], true
+	return slices.Clone(held[i:n]), true
 }
