@@ -82,7 +82,8 @@ type Write struct {
 	Batches   []*pb.StoredBatch
 	// HighWatermark replaces the stored one if it is higher; -1 leaves it.
 	HighWatermark messages.Offset
-	// Epoch, if set, is recorded as starting at the log's end even if no batch of it follows.
+	// Epoch, if set, is recorded as starting at the log's end even if no batch of it follows. Whatever follows, an epoch or
+	// a batch (also of a lower epoch), replaces epochs that have no record: replica.Epochs.With does this.
 	Epoch *replica.EpochStart
 }
 

@@ -8,7 +8,7 @@ type LogState struct {
 	End   messages.Offset // next offset to write
 	// HighWatermark is the last one that was written; it may be older than what was in memory before a crash.
 	HighWatermark messages.Offset
-	// Epochs are the leader epochs of the log with their first offsets, rising in both.
+	// Epochs are the leader epochs of the log with their first offsets, rising in both; see the type Epochs.
 	Epochs []EpochStart
 	// Producers is the memory of idempotent producers, rebuilt from the log as far as it is kept.
 	Producers []ProducerState
