@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -44,8 +45,9 @@ func (b natsBus) subscribe(subject string, ch chan *nats.Msg) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	// The subscription is at the server before anything is said that makes the controller publish to it.
-	if err := b.nc.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionReconnecting) && b.nc.IsClosed() {
+	// The subscription is at the server before anything is said that makes the controller publish to it. Without a
+	// connection there is nothing to wait for: it is made again when there is one, before anything else.
+	if err := b.nc.FlushTimeout(2 * time.Second); err != nil && b.nc.IsClosed() {
 		return nil, err
 	}
 	return func() { _ = sub.Unsubscribe() }, nil

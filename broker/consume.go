@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -205,6 +206,10 @@ func (p *partition) readStorage(from messages.Offset, maxBytes int) ([]*pb.Store
 		}
 	}
 	if err != nil {
+		var coded *messages.Error
+		if !errors.As(err, &coded) {
+			p.srv.storageBroke(err)
+		}
 		p.srv.log.Error().Err(err).Stringer("partition", p.id).Int64("offset", int64(from)).Msg("cannot read")
 		return nil, messages.AsError(err)
 	}

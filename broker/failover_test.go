@@ -240,3 +240,22 @@ func TestAStorageThatFailsGivesItsLeadershipsAway(t *testing.T) {
 		t.Errorf("read %v", got)
 	}
 }
+
+func TestABrokerThatRegistersAgainIsLetInAgain(t *testing.T) {
+	c := newCluster(t, "b1", "b2", "b3")
+	p, topic := c.topic(2, "b1", "b2", "b3")
+	prod := c.producer(p, topic)
+	prod.send("a")
+	for _, b := range []broker.ID{"b2", "b1"} { // a follower, then the leader; their processes go on
+		first := c.servers[b].State()
+		c.ctl.Forget(b)
+		c.inSync(p, 3)
+		if st := c.servers[b].State(); st.Epoch <= first.Epoch || st.Incarnation == first.Incarnation {
+			t.Errorf("%s: %+v after %+v", b, st, first)
+		}
+		prod.send("next")
+	}
+	if got := c.values(p, topic); !slices.Equal(got, []string{"a", "next", "next"}) {
+		t.Errorf("read %v", got)
+	}
+}

@@ -104,7 +104,7 @@ func (f *fetchSession) take(m *nats.Msg) {
 	switch {
 	case req.GetSession() == 0:
 		f.begin(req)
-	case req.GetSession() != f.id || req.GetRound() != f.round+1:
+	case req.GetSession() != f.id || req.GetRound() != f.round+1 || req.GetBrokerEpoch() != uint64(f.epoch):
 		f.srv.respond(m.Reply, &pb.ReplicaFetchResponse{Error: messages.Errorf(messages.CodeUnknownSession,
 			"session %d round %d is not the next", req.GetSession(), req.GetRound()).Proto()})
 		return
