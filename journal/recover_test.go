@@ -176,14 +176,14 @@ func TestB113AMalformedRecordIsIsolatedAndReported(t *testing.T) {
 		&messages.Broker{ID: "after"})...)
 	at = appendRaw(t, log, at, Writer{"c1", 1}, body)
 	c := NewCatalog()
-	got, epoch, err := Recover(t.Context(), log, c)
+	got, _, err := Recover(t.Context(), log, c)
 	if err != nil || got != at {
 		t.Fatal(err)
 	}
 	if _, n := c.Damaged(); n != 4 || len(c.Brokers()) != 2 || c.Counts().Total != 1 {
 		t.Errorf("%d records are left out, %d brokers and %d partitions are there", n, len(c.Brokers()), c.Counts().Total)
 	}
-	if _, epoch, err = Claim(t.Context(), log, c, got, "c2"); err != nil || epoch != 2 {
+	if _, epoch, err := Claim(t.Context(), log, c, got, "c2"); err != nil || epoch != 2 {
 		t.Fatalf("the controller does not become active: %v", err)
 	}
 }

@@ -28,8 +28,6 @@ func newRanking(count []int, random *rand.Rand) ranking {
 	return r
 }
 
-func (r *ranking) len() int { return len(r.order) }
-
 // at returns the count at a place.
 func (r *ranking) at(place int) int { return r.count[r.order[place]] }
 

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -192,7 +191,6 @@ type stage struct {
 	config  Config
 	ear     *ear
 	tree    *Tree
-	lines   io.Writer
 }
 
 // topicID returns the id of the n-th topic of a stage.
