@@ -12,7 +12,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 0, "run only this seed, with a trace if -v is given")
-	seeds = flag.Int("seeds", 200, "how many seeds TestSeeds runs")
+	seeds = flag.Int("seeds", 300, "how many seeds TestSeeds runs")
 	first = flag.Uint64("first", 1, "the first seed of TestSeeds")
 	chaos = flag.Duration("chaos", 20*time.Second, "virtual time in which things go wrong")
 )
@@ -117,7 +117,7 @@ const (
 
 // With disks that lie records get lost, but no leader serves without what is known to be committed.
 func TestProofHoldsWhereDisksLie(t *testing.T) {
-	for s := uint64(1); s <= 60; s++ {
+	for s := uint64(1); s <= 30; s++ {
 		for _, v := range Run(Config{Seed: s, Faults: Faults{DisksLie: true}, Quiet: 5 * time.Second}).Violations {
 			if strings.Contains(v, unproven) {
 				t.Errorf("seed %d: %s", s, v)
