@@ -23,16 +23,24 @@ const (
 	typeJSON          = "application/json"
 )
 
+// payloadMargin is left free in a message of the largest size for what surrounds records, in bytes. Brokers leave half of it.
+const payloadMargin = 8192
+
 // Client speaks to one cluster over a connection that the caller owns. It is safe for concurrent use.
 type Client struct {
 	nc        *nats.Conn
 	subjects  messages.Subjects
 	principal string
 	timeout   time.Duration
+	trace     func(subject string, took time.Duration, err error)
+
+	ctx        context.Context // of the client's life; it ends with errClientClosed
+	cancel     context.CancelCauseFunc
+	status     chan nats.Status
+	background sync.WaitGroup
 
 	mu     sync.Mutex
 	topics map[messages.TopicName]*leaders
-	closed bool
 }
 
 // Option changes a Client.
@@ -44,6 +52,11 @@ func WithPrincipal(name string) Option { return func(c *Client) { c.principal = 
 // WithTimeout bounds one request to the controller when the context has no deadline; default 5 s.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
+// WithTrace calls f after each request, with what it took and its error if there was no answer. The calls are concurrent.
+func WithTrace(f func(subject string, took time.Duration, err error)) Option {
+	return func(c *Client) { c.trace = f }
+}
+
 // ConnectOptions are the options that a connection for a Client should have: it reconnects for ever, quickly, and a request
 // that waits while the connection is down is not sent later.
 func ConnectOptions(name string) []nats.Option {
@@ -54,35 +67,62 @@ func ConnectOptions(name string) []nats.Option {
 	}
 }
 
-// New returns a client of a cluster. INVALID_NAME for a cluster name that is none.
+// New returns a client of a cluster; Close ends it. INVALID_NAME for a cluster name that is none.
 func New(nc *nats.Conn, cluster messages.ClusterName, opts ...Option) (*Client, error) {
 	if err := cluster.Validate(); err != nil {
 		return nil, err
 	}
 	c := &Client{nc: nc, subjects: messages.NewSubjects(cluster), principal: Anonymous, timeout: 5 * time.Second,
-		topics: map[messages.TopicName]*leaders{}}
+		trace: func(string, time.Duration, error) {}, topics: map[messages.TopicName]*leaders{}}
 	for _, o := range opts {
 		o(c)
 	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.status = nc.StatusChanged(nats.CONNECTED)
+	c.background.Go(c.watch)
 	return c, nil
 }
 
-// Close ends the client's subscriptions. The connection stays open.
+// watch looks at leaderships anew after each reconnect, because what was said meanwhile was not heard.
+func (c *Client) watch() {
+	for range c.status { // closed by Close, or by the end of the connection
+		c.mu.Lock()
+		for _, l := range c.topics {
+			l.stir()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Close ends the client's subscriptions and whatever producers and consumers of it are still running: their records and
+// calls fail with UNAVAILABLE. The connection stays open. Close may be called more than once.
 func (c *Client) Close() error {
+	c.cancel(errClientClosed)
+	c.nc.RemoveStatusListener(c.status)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
 	var err error
 	for _, l := range c.topics {
 		err = errors.Join(err, l.close())
 	}
-	c.topics = map[messages.TopicName]*leaders{}
+	clear(c.topics)
+	c.mu.Unlock()
+	c.background.Wait()
 	return err
 }
 
-// unreachable says that nobody answers.
-func unreachable(what string, err error) *messages.Error {
-	if errors.Is(err, nats.ErrNoResponders) {
+// Errors that no other try can mend, compared by identity.
+var (
+	errClientClosed     = messages.Errorf(messages.CodeUnavailable, "the client is closed")
+	errConnectionClosed = messages.Errorf(messages.CodeUnavailable, "the NATS connection is closed")
+)
+
+// coded gives an error of NATS a code. A context that was cancelled stays recognisable by errors.Is.
+func coded(what string, err error) error {
+	var known *messages.Error
+	switch {
+	case errors.As(err, &known), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, nats.ErrNoResponders):
 		return messages.Errorf(messages.CodeUnavailable, "%s: no active controller answers", what).
 			WithHint("is a controller running, and is this its cluster name?")
 	}
@@ -96,25 +136,32 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-// call sends a protobuf request and reads a protobuf answer.
-func (c *Client) call(ctx context.Context, subject string, in, out proto.Message) error {
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	return c.exchange(ctx, subject, in, out)
+// answer is a protobuf answer, which may be an error.
+type answer interface {
+	proto.Message
+	GetError() *pb.Error
 }
 
+// call asks the controller; its errors are coded.
+func (c *Client) call(ctx context.Context, what, subject string, in proto.Message, out answer) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if err := c.exchange(ctx, subject, in, out); err != nil {
+		return coded(what, err)
+	}
+	if e := messages.ErrorFromProto(out.GetError()); e != nil {
+		return e
+	}
+	return nil
+}
+
+// exchange sends a protobuf request and reads a protobuf answer. Its errors are those of NATS, of the context, or coded.
 func (c *Client) exchange(ctx context.Context, subject string, in, out proto.Message) error {
 	body, err := proto.Marshal(in)
 	if err != nil {
 		return messages.Errorf(messages.CodeInvalidRequest, "the request cannot be written: %v", err)
 	}
-	if limit := c.nc.MaxPayload(); limit > 0 && int64(len(body)) > limit {
-		return messages.Errorf(messages.CodeTooLarge, "the request has %d bytes, the server's limit is %d", len(body), limit)
-	}
-	m := nats.NewMsg(subject)
-	m.Header.Set(headerContentType, typeProtobuf)
-	m.Data = body
-	answer, err := c.nc.RequestMsgWithContext(ctx, m)
+	answer, err := c.request(ctx, subject, typeProtobuf, body)
 	if err != nil {
 		return err
 	}
@@ -122,6 +169,25 @@ func (c *Client) exchange(ctx context.Context, subject string, in, out proto.Mes
 		return messages.Errorf(messages.CodeInternal, "the answer on %s cannot be read: %v", subject, err)
 	}
 	return nil
+}
+
+func (c *Client) request(ctx context.Context, subject, contentType string, body []byte) (*nats.Msg, error) {
+	began := time.Now()
+	answer, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: nats.Header{headerContentType: {contentType}}, Data: body})
+	switch {
+	case errors.Is(err, nats.ErrConnectionClosed):
+		err = errConnectionClosed
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = messages.Errorf(messages.CodeTooLarge, "the request has %d bytes, the server's limit is %d with its headers", len(body), c.nc.MaxPayload())
+	}
+	c.trace(subject, time.Since(began), err)
+	return answer, err
+}
+
+// largest returns the bytes of records that fit one request.
+func (c *Client) largest() int {
+	limit := int(c.nc.MaxPayload())
+	return limit - min(payloadMargin, limit/2)
 }
 
 // view asks a monitoring endpoint; data is what the answer's data is read into.
@@ -135,12 +201,9 @@ func (c *Client) view(ctx context.Context, endpoint string, query, data any) (me
 			return messages.View{}, messages.Errorf(messages.CodeInvalidRequest, "the query cannot be written: %v", err)
 		}
 	}
-	m := nats.NewMsg(c.subjects.Monitor(endpoint))
-	m.Header.Set(headerContentType, typeJSON)
-	m.Data = body
-	answer, err := c.nc.RequestMsgWithContext(ctx, m)
+	answer, err := c.request(ctx, c.subjects.Monitor(endpoint), typeJSON, body)
 	if err != nil {
-		return messages.View{}, unreachable("read "+endpoint, err)
+		return messages.View{}, coded("read "+endpoint, err)
 	}
 	var failed struct {
 		Error *pb.Error `json:"error"`

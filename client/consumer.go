@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
+	"math"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -29,51 +30,96 @@ const (
 	FromEnd       messages.Offset = -2
 )
 
-// ConsumeOptions of Consume. The zero value reads every partition from its end, for ever.
+// ConsumeOptions of Consume. The zero value reads every partition from offset 0, for ever.
 type ConsumeOptions struct {
 	// Partitions to read; none: all.
 	Partitions []int32
-	// From is an offset, FromBeginning or FromEnd, for each partition that Offsets does not name. The zero value is offset 0.
+	// From is an offset, FromBeginning or FromEnd, for each partition that Offsets does not name.
 	From messages.Offset
 	// Offsets are starts of single partitions.
 	Offsets map[int32]messages.Offset
-	// ExitAtEnd ends each partition at the mark that it had when Consume began.
+	// ExitAtEnd ends each partition at the mark that it had when Consume began, which is above everything that had been
+	// acknowledged by then.
 	ExitAtEnd bool
 	// MaxBytes bounds one fetch of one partition; default 1 MiB.
 	MaxBytes int
-	// MaxWait is how long a leader may hold a fetch while there is nothing to read; default 1 s.
+	// MaxWait is how long a leader may hold a fetch while there is nothing to read, 1 ms to 30 s; default 1 s.
 	MaxWait time.Duration
 }
 
-// Consume reads committed records and calls f with each: in order within a partition, one call at a time. It ends when the
-// context ends (with its error), when f returns an error (with it), when every partition is at its end with ExitAtEnd, or
-// with a coded error when an offset cannot be read: records are never skipped or repeated silently.
-func (c *Client) Consume(ctx context.Context, topic messages.TopicName, o ConsumeOptions, f func(Fetched) error) error {
-	l, err := c.follow(ctx, topic)
-	if err != nil {
-		return err
-	}
+// maxMaxWait is what leaders allow.
+const maxMaxWait = 30 * time.Second
+
+// plan returns the partitions to read, each with its start.
+func (o *ConsumeOptions) plan(name messages.TopicName, t topic) (map[int32]messages.Offset, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 1 << 20
 	}
 	if o.MaxWait <= 0 {
 		o.MaxWait = time.Second
 	}
-	partitions := o.Partitions
-	if len(partitions) == 0 {
-		for i := range int32(l.count()) {
-			partitions = append(partitions, i)
+	o.MaxBytes = min(o.MaxBytes, math.MaxInt32)
+	o.MaxWait = min(max(o.MaxWait, time.Millisecond), maxMaxWait)
+	starts := map[int32]messages.Offset{}
+	for _, p := range o.Partitions {
+		starts[p] = o.From
+	}
+	for p := int32(0); len(o.Partitions) == 0 && p < t.partitions; p++ {
+		starts[p] = o.From
+	}
+	for p, at := range o.Offsets {
+		if _, read := starts[p]; !read {
+			return nil, messages.Errorf(messages.CodeInvalidRequest, "partition %d has a start but is not read", p)
 		}
+		starts[p] = at
+	}
+	for p, at := range starts {
+		if p < 0 || p >= t.partitions {
+			return nil, noPartition(name, t, p)
+		}
+		if at < FromEnd {
+			return nil, messages.Errorf(messages.CodeInvalidRequest, "%d is no offset to start from", at)
+		}
+	}
+	return starts, nil
+}
+
+// Consume reads committed records and calls f with each: in order within a partition, one call at a time. It ends when the
+// context ends (with its error), when f returns an error (with it, and f is not called again), when every partition is at its
+// end with ExitAtEnd, or with a coded error when an offset cannot be read: records are never skipped or repeated silently.
+// Errors: UNKNOWN_TOPIC, UNKNOWN_PARTITION, INVALID_REQUEST, OFFSET_OUT_OF_RANGE, CORRUPT_BATCH, UNKNOWN_TOPIC_ID once the
+// topic is deleted, INTERNAL for a leader that leaves out an offset.
+func (c *Client) Consume(ctx context.Context, name messages.TopicName, o ConsumeOptions, f func(Fetched) error) error {
+	l, t, err := c.follow(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer c.release(l)
+	starts, err := o.plan(name, t)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var one sync.Mutex
+	each := func(r Fetched) error {
+		one.Lock()
+		defer one.Unlock()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := f(r)
+		if err != nil {
+			cancel(err)
+		}
+		return err
+	}
 	var readers sync.WaitGroup
-	for _, p := range partitions {
-		r := &reader{options: o, f: func(r Fetched) error { one.Lock(); defer one.Unlock(); return f(r) },
-			attempt: attempt{leaders: l, topic: l.id(), partition: p, verb: messages.VerbFetch, timeout: o.MaxWait + 5*time.Second}}
+	for p, start := range starts {
+		r := &reader{options: o, each: each,
+			attempt: attempt{leaders: l, topic: t.id, partition: p, verb: messages.VerbFetch, timeout: o.MaxWait + 5*time.Second}}
 		readers.Go(func() {
-			if err := r.read(ctx); err != nil {
+			if err := r.read(ctx, start); err != nil {
 				cancel(err)
 			}
 		})
@@ -86,31 +132,31 @@ func (c *Client) Consume(ctx context.Context, topic messages.TopicName, o Consum
 type reader struct {
 	options ConsumeOptions
 	attempt attempt
-	f       func(Fetched) error
+	each    func(Fetched) error
 }
 
-func (r *reader) read(ctx context.Context) error {
-	at, ok := r.options.Offsets[r.attempt.partition]
-	if !ok {
-		at = r.options.From
-	}
-	end := messages.Offset(-1)
+func (r *reader) read(ctx context.Context, at messages.Offset) error {
+	end := messages.Offset(math.MaxInt64)
 	if at < 0 || r.options.ExitAtEnd {
 		bounds, err := r.bounds(ctx)
 		if err != nil {
 			return err
 		}
-		switch at {
-		case FromBeginning:
-			at = messages.Offset(bounds.GetLogStart())
-		case FromEnd:
-			at = messages.Offset(bounds.GetHighWatermark())
+		start, mark := messages.Offset(bounds.GetLogStart()), messages.Offset(bounds.GetHighWatermark())
+		switch {
+		case at == FromBeginning:
+			at = start
+		case at == FromEnd:
+			at = mark
+		case at < start || at > mark:
+			return messages.Errorf(messages.CodeOffsetOutOfRange, "partition %d: the log is [%d, %d), the offset is %d",
+				r.attempt.partition, start, mark, at)
 		}
 		if r.options.ExitAtEnd {
-			end = messages.Offset(bounds.GetHighWatermark())
+			end = mark
 		}
 	}
-	for end < 0 || at < end {
+	for at < end {
 		answer, err := r.fetch(ctx, &pb.FetchRequest{TopicId: r.attempt.topic.Bytes(), Offset: int64(at),
 			MaxBytes: uint32(r.options.MaxBytes), MaxWaitMs: uint32(r.options.MaxWait / time.Millisecond)})
 		if err != nil {
@@ -130,58 +176,61 @@ func (r *reader) bounds(ctx context.Context) (*pb.FetchResponse, error) {
 }
 
 func (r *reader) fetch(ctx context.Context, request *pb.FetchRequest) (*pb.FetchResponse, error) {
-	for try := 0; ; try++ {
-		_, changed := r.attempt.leaders.of(r.attempt.partition)
-		answer := &pb.FetchResponse{}
-		err := r.attempt.try(ctx, request, answer)
-		if err == nil {
-			e := messages.ErrorFromProto(answer.GetError())
-			if e == nil {
-				return answer, nil
-			}
-			err = e
+	answer := &pb.FetchResponse{}
+	err := r.attempt.persist(ctx, request, answer, func(err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case final(err):
+			return err
 		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if final(err) {
-			return nil, err
-		}
-		if errors.Is(err, errMoved) {
-			continue
-		}
-		if err := r.attempt.leaders.pause(ctx, changed, backoff(try)); err != nil {
-			return nil, context.Cause(ctx)
-		}
-	}
+		return nil
+	})
+	return answer, err
 }
 
-// hand calls f with the records of an answer from an offset on and returns the next offset. A hole is an error.
+// hand calls each with the records of an answer from an offset on, below the end, and returns the next offset. An answer
+// that has batches and yet not that offset is an error.
 func (r *reader) hand(answer *pb.FetchResponse, at, end messages.Offset) (messages.Offset, error) {
+	end = min(end, messages.Offset(answer.GetHighWatermark()))
+	asked := at
 	for _, stored := range answer.GetBatches() {
 		base := messages.Offset(stored.GetBaseOffset())
 		if base > at {
-			return at, messages.Errorf(messages.CodeInternal, "partition %d: the leader answers offset %d where %d was asked for", r.attempt.partition, base, at)
+			return at, r.hole(at, base)
 		}
-		var batch pb.RecordBatch
-		if err := proto.Unmarshal(stored.GetBody(), &batch); err != nil || len(batch.GetRecords()) != int(stored.GetCount()) {
-			return at, messages.Errorf(messages.CodeCorruptBatch, "partition %d: the batch at offset %d cannot be read", r.attempt.partition, base)
+		if base >= end {
+			break
 		}
-		for i, rec := range batch.GetRecords() {
-			offset := base + messages.Offset(i)
-			if offset < at {
-				continue
-			}
-			if offset >= messages.Offset(answer.GetHighWatermark()) || end >= 0 && offset >= end {
-				return at, nil
-			}
-			if err := r.f(fetched(r.attempt.partition, offset, stored, rec)); err != nil {
+		records, err := r.open(stored)
+		if err != nil {
+			return at, err
+		}
+		for ; at < min(base+messages.Offset(len(records)), end); at++ {
+			if err := r.each(fetched(r.attempt.partition, at, stored, records[at-base])); err != nil {
 				return at, err
 			}
-			at = offset + 1
 		}
 	}
+	if at == asked && at < end && len(answer.GetBatches()) > 0 {
+		return at, r.hole(at, -1)
+	}
 	return at, nil
+}
+
+func (r *reader) hole(at, instead messages.Offset) error {
+	return messages.Errorf(messages.CodeInternal, "partition %d: offset %d was asked for, the leader's answer begins at %d without it",
+		r.attempt.partition, at, instead)
+}
+
+// open checks a stored batch and returns its records.
+func (r *reader) open(stored *pb.StoredBatch) ([]*pb.LogRecord, error) {
+	var batch pb.RecordBatch
+	err := proto.Unmarshal(stored.GetBody(), &batch)
+	if bad := replica.Verify(stored); bad != nil || err != nil || len(batch.GetRecords()) != int(stored.GetCount()) {
+		return nil, messages.Errorf(messages.CodeCorruptBatch, "partition %d: the batch at offset %d cannot be read", r.attempt.partition, stored.GetBaseOffset())
+	}
+	return batch.GetRecords(), nil
 }
 
 func fetched(partition int32, offset messages.Offset, stored *pb.StoredBatch, rec *pb.LogRecord) Fetched {

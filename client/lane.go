@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,9 +13,21 @@ import (
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
+// outgoing is a record that waits for its result.
 type outgoing struct {
 	record Record
 	done   func(Result)
+}
+
+// recordOverhead is what a record or a header takes beside its bytes, at most.
+const recordOverhead = 32
+
+func size(r Record) int {
+	n := len(r.Key) + len(r.Value) + recordOverhead
+	for _, h := range r.Headers {
+		n += len(h.GetKey()) + len(h.GetValue()) + recordOverhead
+	}
+	return n
 }
 
 // lane sends the records of one partition, one batch at a time. While a batch is out the next one gathers.
@@ -30,8 +44,10 @@ type lane struct {
 
 func newLane(p *Producer, index int32) *lane {
 	return &lane{producer: p, id: newProducerID(), ready: make(chan struct{}, 1),
-		attempt: attempt{leaders: p.leaders, topic: p.topic, partition: index, verb: messages.VerbProduce, timeout: p.options.RequestTimeout}}
+		attempt: attempt{leaders: p.leaders, topic: p.topic.id, partition: index, verb: messages.VerbProduce, timeout: p.options.RequestTimeout}}
 }
+
+func newProducerID() uint64 { return max(1, rand.Uint64()) } // 0 means none
 
 func (l *lane) put(o outgoing) {
 	l.mu.Lock()
@@ -43,13 +59,13 @@ func (l *lane) put(o outgoing) {
 	}
 }
 
-// take returns the next batch, none if the queue is empty.
+// take returns the next batch, none if the queue is empty. A batch has one record at least, whatever its size.
 func (l *lane) take() []outgoing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, bytes := 0, 0
 	for n < len(l.queue) && n < l.producer.options.BatchRecords {
-		bytes += len(l.queue[n].record.Key) + len(l.queue[n].record.Value)
+		bytes += size(l.queue[n].record)
 		if n > 0 && bytes > l.producer.options.BatchBytes {
 			break
 		}
@@ -64,7 +80,6 @@ func (l *lane) take() []outgoing {
 }
 
 func (l *lane) loop() {
-	defer l.producer.running.Done()
 	for {
 		batch := l.take()
 		if len(batch) == 0 {
@@ -77,22 +92,19 @@ func (l *lane) loop() {
 				return
 			}
 		}
-		l.report(batch, l.deliver(batch))
+		var answer pb.ProduceResponse
+		l.report(batch, &answer, l.deliver(batch, &answer))
 	}
 }
 
-type delivered struct {
-	answer *pb.ProduceResponse
-	err    error
-}
-
-func (l *lane) report(batch []outgoing, d delivered) {
+func (l *lane) report(batch []outgoing, answer *pb.ProduceResponse, err error) {
 	for i, o := range batch {
-		r := Result{Record: o.record, Partition: l.attempt.partition, Offset: -1, Err: d.err}
-		if d.err == nil {
-			r.Offset = messages.Offset(d.answer.GetBaseOffset()) + messages.Offset(i)
-			r.Duplicate, r.Protected = d.answer.GetDuplicate(), d.answer.GetProtected()
+		r := Result{Record: o.record, Partition: l.attempt.partition, Offset: -1, Err: err}
+		if err == nil {
+			r.Offset = messages.Offset(answer.GetBaseOffset()) + messages.Offset(i)
+			r.Duplicate, r.Protected = answer.GetDuplicate(), answer.GetProtected()
 		}
+		<-l.producer.credits // before done, which may send the next record
 		if o.done != nil {
 			o.done(r)
 		}
@@ -101,66 +113,59 @@ func (l *lane) report(batch []outgoing, d delivered) {
 }
 
 // deliver sends one batch until it is acknowledged or cannot be.
-func (l *lane) deliver(batch []outgoing) delivered {
+//
+// The leader knows a batch that comes again by producer id, sequence and count. So sequences that have been sent with one
+// batch are never used for another: a batch that is given up takes the producer id with it.
+func (l *lane) deliver(batch []outgoing, answer *pb.ProduceResponse) error {
 	ctx := l.producer.ctx
 	if d := l.producer.options.DeliveryTimeout; d > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
+		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("not acknowledged within %s", d))
 		defer cancel()
 	}
 	request := l.request(batch)
-	uncertain := false // an earlier try may have stored the batch
-	for try := 0; ; try++ {
-		_, changed := l.attempt.leaders.of(l.attempt.partition)
-		var answer pb.ProduceResponse
-		err := l.attempt.try(ctx, request, &answer)
-		if err == nil {
-			if e := messages.ErrorFromProto(answer.GetError()); e != nil {
-				err = e
-			}
-		}
-		switch {
-		case err == nil:
-			l.sequence += int64(len(batch))
-			return delivered{answer: &answer}
-		case ctx.Err() != nil:
-			return delivered{err: l.given(ctx, err, try)}
-		case isCode(err, messages.CodeUnknownProducer, messages.CodeOutOfOrderSequence) && l.mayRestart(uncertain):
-			l.id, l.sequence = newProducerID(), 0
-			request = l.request(batch)
-			continue
-		case final(err):
-			return delivered{err: err}
-		}
+	uncertain := false // a try may have stored the batch
+	var last error     // why it was not acknowledged so far
+	err := l.attempt.persist(ctx, request, answer, func(err error) error {
 		uncertain = uncertain || !refused(err)
-		if errors.Is(err, errMoved) {
-			continue
+		if ctx.Err() != nil || closed(err) {
+			return l.given(cmp.Or(context.Cause(ctx), err), uncertain, last)
 		}
-		if err := l.attempt.leaders.pause(ctx, changed, backoff(try)); err != nil {
-			return delivered{err: l.given(ctx, err, try)}
+		last = err
+		switch weak := request.Acks == pb.Acks_ACKS_LEADER; {
+		case isCode(err, messages.CodeUnknownProducer) && (weak || !uncertain), isCode(err, messages.CodeOutOfOrderSequence) && weak:
+			l.restart() // the log has forgotten the producer, which with acks=leader may have lost what it acknowledged
+			request.Batch.ProducerId, request.Batch.BaseSequence = l.id, l.sequence
+		case isCode(err, messages.CodeOutOfOrderSequence), final(err):
+			return err // out of order: something that was acknowledged is missing
+		}
+		return nil
+	})
+	if err != nil {
+		l.restart()
+		return err
+	}
+	l.sequence += int64(len(batch))
+	return nil
+}
+
+func (l *lane) restart() { l.id, l.sequence = newProducerID(), 0 }
+
+// given explains why a batch was given up: OUTCOME_UNKNOWN if it may be stored, else the code of the last try.
+func (l *lane) given(why error, uncertain bool, last error) error {
+	code := messages.CodeOutcomeUnknown
+	if !uncertain {
+		code = messages.CodeUnavailable
+		var coded *messages.Error
+		if errors.As(last, &coded) {
+			code = coded.Code
 		}
 	}
-}
-
-// mayRestart reports whether the batch can be sent as the first one of a new producer without the risk that it is stored
-// twice: when no try of it can have been stored. With acks=leader the leader may have forgotten what it acknowledged.
-func (l *lane) mayRestart(uncertain bool) bool {
-	return !uncertain || l.producer.options.Acks == pb.Acks_ACKS_LEADER
-}
-
-// refused reports whether an error proves that the leader has not appended the batch.
-func refused(err error) bool {
-	return errors.Is(err, errNoLeader) || isCode(err, messages.CodeNotLeader, messages.CodeNotEnoughReplicas, messages.CodeBusy,
-		messages.CodeFencedLeaderEpoch, messages.CodeUnknownLeaderEpoch, messages.CodeBrokerFenced, messages.CodeNoLease)
-}
-
-// given explains why a batch was given up.
-func (l *lane) given(ctx context.Context, last error, try int) error {
-	why := "the producer was closed"
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		why = fmt.Sprintf("not acknowledged within %s", l.producer.options.DeliveryTimeout)
+	text := messages.AsError(why).Message
+	if last != nil {
+		text = fmt.Sprintf("%s; the last try: %v", text, last)
 	}
-	return messages.Errorf(messages.CodeOutcomeUnknown, "partition %d: %s after %d tries; the last one: %v", l.attempt.partition, why, try+1, last)
+	return messages.Errorf(code, "partition %d: %s", l.attempt.partition, text)
 }
 
 func (l *lane) request(batch []outgoing) *pb.ProduceRequest {

@@ -13,11 +13,8 @@ import (
 // TOPIC_ALREADY_EXISTS, BUSY, UNAVAILABLE.
 func (c *Client) CreateTopic(ctx context.Context, r *pb.CreateTopicRequest) (*pb.CreateTopicResponse, error) {
 	out := &pb.CreateTopicResponse{}
-	if err := c.call(ctx, c.subjects.Control(c.principal, "topic", "create"), r, out); err != nil {
-		return nil, asUnreachable("create the topic", err)
-	}
-	if e := messages.ErrorFromProto(out.GetError()); e != nil {
-		return nil, e
+	if err := c.call(ctx, "create the topic", c.subjects.Control(c.principal, "topic", "create"), r, out); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -25,20 +22,10 @@ func (c *Client) CreateTopic(ctx context.Context, r *pb.CreateTopicRequest) (*pb
 // DeleteTopic deletes a topic by name. Errors: UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID when the name belongs to another topic by now.
 func (c *Client) DeleteTopic(ctx context.Context, r *pb.DeleteTopicRequest) (*pb.DeleteTopicResponse, error) {
 	out := &pb.DeleteTopicResponse{}
-	if err := c.call(ctx, c.subjects.Control(c.principal, "topic", "delete"), r, out); err != nil {
-		return nil, asUnreachable("delete the topic", err)
-	}
-	if e := messages.ErrorFromProto(out.GetError()); e != nil {
-		return nil, e
+	if err := c.call(ctx, "delete the topic", c.subjects.Control(c.principal, "topic", "delete"), r, out); err != nil {
+		return nil, err
 	}
 	return out, nil
-}
-
-func asUnreachable(what string, err error) error {
-	if _, coded := err.(*messages.Error); coded {
-		return err
-	}
-	return unreachable(what, err)
 }
 
 // Health returns the state of the cluster, with the envelope that says how old it is and who answered.

@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -42,13 +43,14 @@ type ProducerOptions struct {
 	Acks pb.Acks // default ACKS_ALL
 	// MaxInFlight bounds the records that Send has accepted and that have no result yet; default 10,000.
 	MaxInFlight int
-	// BatchRecords and BatchBytes bound one request; defaults 1,000 records, 512 KiB of keys and values.
+	// BatchRecords and BatchBytes bound one request; defaults 1,000 records, 512 KiB. A larger record goes alone; one that is
+	// larger than a message may be is refused.
 	BatchRecords int
 	BatchBytes   int
 	// RequestTimeout bounds one try; default 5 s. A newer leader is followed at once, without waiting for it.
 	RequestTimeout time.Duration
-	// DeliveryTimeout bounds all tries of a record; 0: until the producer is closed. A record given up by it may or may not
-	// have been stored.
+	// DeliveryTimeout bounds all tries of a batch, from the first on; 0: until the producer is closed. With OUTCOME_UNKNOWN a
+	// record that is given up may or may not have been stored.
 	DeliveryTimeout time.Duration
 }
 
@@ -62,6 +64,7 @@ func (o ProducerOptions) withDefaults() ProducerOptions {
 	if o.BatchRecords <= 0 {
 		o.BatchRecords = 1000
 	}
+	o.BatchRecords = min(o.BatchRecords, replica.MaxBatchRecords)
 	if o.BatchBytes <= 0 {
 		o.BatchBytes = 512 << 10
 	}
@@ -72,15 +75,18 @@ func (o ProducerOptions) withDefaults() ProducerOptions {
 }
 
 // Producer writes records to one topic. Records of one partition are stored in the order of Send; each batch is sent until
-// it is acknowledged. It is safe for concurrent use.
+// it is acknowledged, and stored once however often it is sent. It is safe for concurrent use.
 type Producer struct {
+	client  *Client
 	options ProducerOptions
 	leaders *leaders
-	topic   messages.TopicID
-	count   uint32
+	topic   topic
+	largest int // bytes of one record
 	credits chan struct{}
 	ctx     context.Context
-	stop    context.CancelFunc
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+	release sync.Once
 
 	mu      sync.Mutex
 	lanes   map[int32]*lane
@@ -88,36 +94,37 @@ type Producer struct {
 	pending int
 	idle    chan struct{} // closed while pending is 0
 	closed  bool
-	running sync.WaitGroup
 }
 
-// NewProducer returns a producer for an existing topic. UNKNOWN_TOPIC if there is none.
-func (c *Client) NewProducer(ctx context.Context, topic messages.TopicName, o ProducerOptions) (*Producer, error) {
-	l, err := c.follow(ctx, topic)
+// NewProducer returns a producer for an existing topic; Close ends it. UNKNOWN_TOPIC if there is none. A producer belongs to
+// the topic, not to its name: when the topic is deleted its records fail with UNKNOWN_TOPIC_ID, also when there is a new
+// topic of the name.
+func (c *Client) NewProducer(ctx context.Context, name messages.TopicName, o ProducerOptions) (*Producer, error) {
+	l, t, err := c.follow(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	p := &Producer{options: o.withDefaults(), leaders: l, topic: l.id(), count: uint32(l.count()), lanes: map[int32]*lane{},
+	p := &Producer{client: c, options: o.withDefaults(), leaders: l, topic: t, largest: c.largest(), lanes: map[int32]*lane{},
 		next: rand.Uint32(), idle: make(chan struct{})}
+	p.options.BatchBytes = min(p.options.BatchBytes, p.largest)
 	p.credits = make(chan struct{}, p.options.MaxInFlight)
-	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p.ctx, p.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	close(p.idle)
 	return p, nil
 }
 
-// Send accepts a record and returns; done is called once, later, from another goroutine, with what became of it. It waits
-// while MaxInFlight records are out, until the context ends.
+// Send accepts a record and returns; done is called once, later, from another goroutine, with what became of it. Until then
+// the record's bytes belong to the producer. Send waits while MaxInFlight records are out, until the context ends. done may
+// call Send, but whatever it waits for holds up its partition. Errors, without a call of done: UNKNOWN_PARTITION, TOO_LARGE,
+// INVALID_REQUEST, UNAVAILABLE after Close, the context's.
 func (p *Producer) Send(ctx context.Context, r Record, done func(Result)) error {
-	if r.Partition != ByKey && (r.Partition < 0 || r.Partition >= int32(p.count)) {
-		return messages.Errorf(messages.CodeUnknownPartition, "topic %s has the partitions 0 to %d, not %d", p.leaders.name, p.count-1, r.Partition)
-	}
-	if size := len(r.Key) + len(r.Value); size > p.options.BatchBytes {
-		return messages.Errorf(messages.CodeTooLarge, "the record has %d bytes, the limit is %d", size, p.options.BatchBytes)
+	if err := p.check(r); err != nil {
+		return err
 	}
 	select {
 	case p.credits <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-p.ctx.Done():
 		return errClosed
 	}
@@ -144,18 +151,38 @@ func (p *Producer) Send(ctx context.Context, r Record, done func(Result)) error 
 
 var errClosed = messages.Errorf(messages.CodeUnavailable, "the producer is closed")
 
+// check refuses what could not be stored.
+func (p *Producer) check(r Record) error {
+	if r.Partition != ByKey && (r.Partition < 0 || r.Partition >= p.topic.partitions) {
+		return noPartition(p.leaders.name, p.topic, r.Partition)
+	}
+	if n := size(r); n > p.largest {
+		return messages.Errorf(messages.CodeTooLarge, "the record has %d bytes, the limit is %d", n, p.largest)
+	}
+	for _, h := range r.Headers {
+		if !utf8.ValidString(h.GetKey()) {
+			return messages.Errorf(messages.CodeInvalidRequest, "the header name %q is no UTF-8", h.GetKey())
+		}
+	}
+	return nil
+}
+
+func noPartition(name messages.TopicName, t topic, index int32) error {
+	return messages.Errorf(messages.CodeUnknownPartition, "topic %s has the partitions 0 to %d, not %d", name, t.partitions-1, index)
+}
+
 // run is how many records without a key go to one partition before the next one's turn, so that batches form.
 const run = 16
 
 func (p *Producer) choose(key []byte) int32 {
 	if key == nil {
 		p.next++
-		return int32(p.next / run % p.count)
+		return int32(p.next / run % uint32(p.topic.partitions))
 	}
-	return PartitionOf(key, int32(p.count))
+	return PartitionOf(key, p.topic.partitions)
 }
 
-// PartitionOf returns the partition of a key: FNV-1a of 64 bits, modulo the number of partitions.
+// PartitionOf returns the partition of a key: FNV-1a of 64 bits, modulo the number of partitions, which must be positive.
 func PartitionOf(key []byte, partitions int32) int32 {
 	h := fnv.New64a()
 	h.Write(key) // never fails
@@ -167,26 +194,21 @@ func (p *Producer) lane(index int32) *lane {
 	if !ok {
 		l = newLane(p, index)
 		p.lanes[index] = l
-		p.running.Add(1)
-		go l.loop()
+		p.running.Go(l.loop)
 	}
 	return l
 }
 
-// settle gives back the credits of n records.
+// settle follows the results of n records.
 func (p *Producer) settle(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending -= n
-	if p.pending == 0 {
+	if p.pending -= n; p.pending == 0 {
 		close(p.idle)
-	}
-	for range n {
-		<-p.credits
 	}
 }
 
-// Flush waits until every record that was accepted before has its result.
+// Flush waits for a moment at which every accepted record has its result.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	idle := p.idle
@@ -194,40 +216,25 @@ func (p *Producer) Flush(ctx context.Context) error {
 	select {
 	case <-idle:
 		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
-// Close flushes and ends the producer. When the context ends first, what is still out gets a result with an error, and
-// Close returns the context's error.
+// Close flushes and ends the producer. When the context ends first, what is still out gets a result with an error:
+// OUTCOME_UNKNOWN for what may have been stored; and Close returns the context's error. It must not be called by done.
 func (p *Producer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	err := p.Flush(ctx)
-	p.stop()
+	p.stop(errClosed)
 	p.running.Wait()
+	p.release.Do(func() { p.client.release(p.leaders) })
 	return err
-}
-
-func newProducerID() uint64 {
-	for {
-		if id := rand.Uint64(); id != 0 {
-			return id
-		}
-	}
-}
-
-func isCode(err error, codes ...messages.Code) bool {
-	var coded *messages.Error
-	if !errors.As(err, &coded) {
-		return false
-	}
-	for _, c := range codes {
-		if coded.Code == c {
-			return true
-		}
-	}
-	return false
 }
