@@ -264,9 +264,7 @@ func (l *log) write(w broker.Write) error {
 }
 
 func (l *log) startEpoch(e messages.LeaderEpoch) {
-	if n := len(l.epochs); n == 0 || e > l.epochs[n-1].Epoch {
-		l.epochs = append(l.epochs[:n:n], replica.EpochStart{Epoch: e, Start: l.end()})
-	}
+	l.epochs = replica.Epochs(l.epochs).With(replica.EpochStart{Epoch: e, Start: l.end()})
 }
 
 // Read returns whole batches from the one that holds the offset on.

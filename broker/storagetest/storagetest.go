@@ -34,7 +34,7 @@ func Run(t *testing.T, open Open) {
 		"ItEqualsASimpleModel":              equalsModel,
 		"ADamagedBatchIsNotHandedOut":       damagedBatch,
 		"UnknownReplicasAreAnError":         unknownReplicas,
-		"EpochsWithoutRecordsAreRemembered": emptyEpochs,
+		"EpochsWithoutRecordsAreReplaced": emptyEpochs,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open) })
 	}
