@@ -410,7 +410,7 @@ func TestAnotherClaimEndsTheController(t *testing.T) {
 	}
 }
 
-func TestStrangersMayNotSpeakForTheController(t *testing.T) {
+func TestB88StrangersMayNotSpeakForTheController(t *testing.T) {
 	c := start(t, t.TempDir(), nil)
 	var mu sync.Mutex
 	denied := map[string]bool{}
