@@ -5,6 +5,7 @@ import (
 
 	"github.com/highwater-io/highwater/actors"
 	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
 // flush sends what has gathered, in as few batches as the limits allow.
@@ -51,22 +52,21 @@ func (s *State) dropDeleted(env actors.Env) {
 func (s *State) batch() actors.PublishAssignments {
 	b := actors.PublishAssignments{Broker: s.broker, Feed: s.feed}
 	size := 0
-	fits := func(m proto.Message) bool {
-		n := proto.Size(m) + 4
+	fits := func(n int) bool {
 		if size > 0 && size+n > maxBytes {
 			return false
 		}
 		size += n
 		return true
 	}
-	for len(s.removals) > 0 && len(b.Removals) < maxRemovals && fits(s.removals[0].order) {
+	for len(s.removals) > 0 && len(b.Removals) < maxRemovals && fits(proto.Size(s.removals[0].order)+4) {
 		b.Removals = append(b.Removals, s.removals[0].order)
 		delete(s.removing, s.removals[0].topic)
 		s.removals = s.removals[1:]
 	}
 	for len(s.order) > 0 && len(b.Assignments) < maxAssignments {
 		if a, ok := s.gathered[s.order[0]]; ok {
-			if !fits(a) {
+			if !fits(roomOf(a)) {
 				break
 			}
 			b.Assignments = append(b.Assignments, a)
@@ -76,6 +76,24 @@ func (s *State) batch() actors.PublishAssignments {
 	}
 	return b
 }
+
+// roomOf bounds the bytes of an assignment in a batch from above, without walking it by reflection as proto.Size does.
+func roomOf(a *pb.Assignment) int {
+	n := fixedRoom + len(a.GetTopicId()) + len(a.GetTopic()) + len(a.GetLeader())
+	for _, list := range [2][]string{a.GetReplicas(), a.GetIsr()} {
+		for _, b := range list {
+			n += len(b) + lengthRoom
+		}
+	}
+	return n
+}
+
+// lengthRoom bounds tag and length of a text, fixedRoom everything in an assignment but its texts: at most eight numbers
+// of up to ten bytes, and a tag and a length for each text and for the whole.
+const (
+	lengthRoom = 6
+	fixedRoom  = 8*11 + 4*lengthRoom
+)
 
 // lookAtQuiet sends a batch without content if nothing was sent for long enough, and repeats it later.
 func (s *State) lookAtQuiet(env actors.Env, fx *actors.Effects) {

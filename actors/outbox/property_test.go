@@ -196,3 +196,20 @@ func TestEveryLifeHasAFeedOfItsOwn(t *testing.T) {
 		t.Fatal("an outbox without a broker is loaded")
 	}
 }
+
+func TestRoomIsReckonedFromAbove(t *testing.T) {
+	names := func(t *rapid.T, what string, n int) []string {
+		return rapid.SliceOfN(rapid.StringN(0, 64, 64), 0, n).Draw(t, what)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.Int64()
+		a := &pb.Assignment{TopicId: make([]byte, 16), Topic: rapid.StringN(0, 249, 249).Draw(t, "topic"), Partition: rapid.Int32().Draw(t, "partition"),
+			Replicas: names(t, "replicas", 9), Isr: names(t, "isr", 9), Leader: rapid.StringN(0, 64, 64).Draw(t, "leader"),
+			LeaderEpoch: number.Draw(t, "leader epoch"), PartitionEpoch: number.Draw(t, "partition epoch"), Floor: number.Draw(t, "floor"),
+			MinIsr: rapid.Uint32().Draw(t, "min ISR"), LeaderProven: rapid.Bool().Draw(t, "proven")}
+		alone := proto.Size(&pb.AssignmentBatch{Assignments: []*pb.Assignment{a}})
+		if room := roomOf(a); room < alone {
+			t.Fatalf("%d bytes reckoned, %d needed", room, alone)
+		}
+	})
+}

@@ -34,6 +34,11 @@ type decision struct {
 	newStint bool
 	// left says why the ISR or the eligible set changes.
 	left string
+	// absent is the last answer of absence.
+	absent struct {
+		broker messages.BrokerID
+		why    string
+	}
 }
 
 // decide makes the next record and everything that follows from it. It reports whether there is any difference.
@@ -58,7 +63,7 @@ func (d *decision) formISR() {
 	if d.isr != nil {
 		target = d.isr
 	}
-	d.setISR(slices.DeleteFunc(inOrder(d.next.Replicas, target), func(b messages.BrokerID) bool { return d.absence(b) != "" }))
+	d.setISR(slices.DeleteFunc(inOrder(d.next.Replicas, target), func(b messages.BrokerID) bool { return !d.mayStay(b) }))
 }
 
 // setISR sets the ISR and what follows for the eligible set: below min ISR, whoever leaves the ISR stays eligible, unless
@@ -129,11 +134,15 @@ func (t *turn) offline() Offline {
 	return Offline{LastLeader: t.record.LastLeader, Eligible: t.record.Eligible, Reason: t.record.Reason}
 }
 
-// assign puts the partition into the outboxes of replicas; a broker that is not registered any more has none.
+// assign puts the partition into the outboxes of replicas; a broker that is not registered any more has none. They all get
+// the same assignment, which nobody changes.
 func (t *turn) assign(replicas []messages.BrokerID) {
+	a := messages.AssignmentOf(t.topic, t.record)
+	if t.fx.Tells == nil {
+		t.fx.Tells = make([]actors.Tell, 0, len(replicas))
+	}
 	for _, b := range replicas {
 		if t.brokers[b] != nil {
-			a := messages.AssignmentOf(t.topic, t.record)
 			t.fx.Tells = append(t.fx.Tells, actors.Tell{To: actors.Outbox(b), Msg: actors.Assign{Assignment: a}})
 		}
 	}
@@ -166,26 +175,41 @@ func clone(p *messages.Partition) *messages.Partition {
 	return &c
 }
 
-// distinct returns the ids in their order, each once and none empty.
+// distinct returns the ids in their order, each once and none empty: the list itself if it is so.
 func distinct(ids []messages.BrokerID) []messages.BrokerID {
-	var out []messages.BrokerID
+	same := len(ids) > 0
+	for i, b := range ids {
+		same = same && b != "" && !slices.Contains(ids[:i], b)
+	}
+	if same {
+		return ids
+	}
+	out := make([]messages.BrokerID, 0, len(ids))
 	for _, b := range ids {
 		if b != "" && !slices.Contains(out, b) {
 			out = append(out, b)
 		}
 	}
-	return out
+	return orNil(out)
+}
+
+// orNil returns nil for an empty list, as one is read back from the journal.
+func orNil(ids []messages.BrokerID) []messages.BrokerID {
+	if len(ids) == 0 {
+		return nil
+	}
+	return ids
 }
 
 // inOrder returns the replicas that are in a set, in the order of the replicas.
 func inOrder(replicas, set []messages.BrokerID) []messages.BrokerID {
-	var out []messages.BrokerID
+	out := make([]messages.BrokerID, 0, len(replicas))
 	for _, b := range replicas {
 		if slices.Contains(set, b) {
 			out = append(out, b)
 		}
 	}
-	return out
+	return orNil(out)
 }
 
 // sameMembers reports whether two lists hold the same ids, in whatever order; a has no duplicates.

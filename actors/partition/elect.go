@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/highwater-io/highwater/messages"
 )
@@ -64,26 +63,40 @@ func (d *decision) distrusts(b messages.BrokerID) bool {
 	return b == d.distrust || known != nil && known.Suspect
 }
 
+// mayStay reports whether a broker may be in the ISR.
+func (d *decision) mayStay(b messages.BrokerID) bool {
+	known := d.brokers[b]
+	return known.CanLead() && !known.Suspect && b != d.distrust && (b != d.record.Leader || !d.leaderRestarted())
+}
+
 // absence says why a broker may not be in the ISR, "" if it may.
 func (d *decision) absence(b messages.BrokerID) string {
-	known := d.brokers[b]
+	if d.mayStay(b) {
+		return ""
+	}
+	if d.absent.broker != b { // most decisions are about one broker and say twice why
+		d.absent.broker, d.absent.why = b, d.findAbsence(b)
+	}
+	return d.absent.why
+}
+
+func (d *decision) findAbsence(b messages.BrokerID) string {
+	known, name := d.brokers[b], "broker "+string(b)
 	switch {
 	case b == d.distrust && d.why != "":
 		return d.why
 	case d.distrusts(b):
-		return fmt.Sprintf("broker %s may have lost records", b)
+		return name + " may have lost records"
 	case known == nil:
-		return fmt.Sprintf("broker %s is not registered", b)
+		return name + " is not registered"
 	case known.Fenced && known.FencedReason != "":
-		return fmt.Sprintf("broker %s is fenced: %s", b, known.FencedReason)
+		return name + " is fenced: " + known.FencedReason
 	case known.Fenced:
-		return fmt.Sprintf("broker %s is fenced", b)
+		return name + " is fenced"
 	case known.Stopping:
-		return fmt.Sprintf("broker %s is stopping", b)
-	case d.leaderRestarted() && b == d.record.Leader:
-		return fmt.Sprintf("broker %s was restarted", b)
+		return name + " is stopping"
 	}
-	return ""
+	return name + " was restarted"
 }
 
 // leaderRestarted reports whether the broker that leads has another registration than the one that was made leader.
@@ -119,14 +132,16 @@ func (d *decision) departures() string {
 	if d.why != "" {
 		return d.why
 	}
-	var why []string
+	why := ""
 	for _, b := range distinct(slices.Concat(d.record.ISR, d.record.Eligible)) {
 		if slices.Contains(d.next.ISR, b) || slices.Contains(d.record.Eligible, b) && slices.Contains(d.next.Eligible, b) {
 			continue
 		}
-		if reason := d.absence(b); reason != "" {
-			why = append(why, reason)
+		if reason := d.absence(b); why == "" {
+			why = reason
+		} else if reason != "" {
+			why += ", " + reason
 		}
 	}
-	return strings.Join(why, ", ")
+	return why
 }
