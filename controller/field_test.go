@@ -46,10 +46,14 @@ func TestK32UnknownTopicIdsAndPartitionsAreAnsweredInTheirPlaces(t *testing.T) {
 	brokers := cluster(t, c, 2)
 	nc := connect(t, c.URL())
 	createOn(t, nc, "t", 1, "b1", "b2")
-	eventually(t, "the leader to have proven itself", func() bool { return partitionCounts(t, nc).Unproven == 0 })
+	b := brokers[0]
+	eventually(t, "the leader to know of its partition", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.assigned["t/0"] != nil
+	})
 	view, _ := look[messages.TopicView](t, nc, "topic.t")
 	before := epochs(t, nc)
-	b := brokers[0]
 	q := &pb.IsrRequest{Broker: "b1", BrokerEpoch: b.epoch}
 	for _, p := range []struct {
 		id    []byte
