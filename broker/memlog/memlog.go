@@ -33,7 +33,7 @@ type log struct {
 	batches []*pb.StoredBatch
 	start   messages.Offset
 	mark    messages.Offset
-	epochs  []replica.EpochStart
+	epochs  replica.Epochs
 }
 
 // NewDisk returns an empty disk. Without fsyncs, a crash loses what was written since the last Sync.
@@ -264,7 +264,7 @@ func (l *log) write(w broker.Write) error {
 }
 
 func (l *log) startEpoch(e messages.LeaderEpoch) {
-	l.epochs = replica.Epochs(l.epochs).With(replica.EpochStart{Epoch: e, Start: l.end()})
+	l.epochs = l.epochs.With(replica.EpochStart{Epoch: e, Start: l.end()})
 }
 
 // Read returns whole batches from the one that holds the offset on.
@@ -311,9 +311,8 @@ func (s *Log) Truncate(p messages.PartitionID, to messages.Offset) (replica.LogS
 			l.batches = l.batches[:len(l.batches)-1]
 		}
 		l.batches = slices.Clip(l.batches)
-		end := l.end()
-		l.epochs = slices.DeleteFunc(l.epochs, func(e replica.EpochStart) bool { return e.Start >= end })
-		l.mark = min(l.mark, end)
+		l.epochs = l.epochs.Truncated(l.end())
+		l.mark = min(l.mark, l.end())
 		d.logs[p], d.durable[p] = l, l.clone()
 		out = l.state()
 		return nil

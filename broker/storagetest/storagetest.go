@@ -23,17 +23,17 @@ type Open func(dir string) (broker.Storage, error)
 // Run runs the whole suite.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*testing.T, Open){
-		"IdentityIsKept":                    identityIsKept,
-		"AnotherClustersFolderIsRefused":    anotherFolderIsRefused,
-		"BatchesAreReadAsTheyWereWritten":   batchesAreRead,
-		"AGapIsRefused":                     gapIsRefused,
-		"AWriteOfSeveralReplicasIsAtomic":   writeIsAtomic,
-		"TruncationForgets":                 truncationForgets,
-		"RemovedReplicasStayRemoved":        removedStayRemoved,
-		"ProducersAreRemembered":            producersAreRemembered,
-		"ItEqualsASimpleModel":              equalsModel,
-		"ADamagedBatchIsNotHandedOut":       damagedBatch,
-		"UnknownReplicasAreAnError":         unknownReplicas,
+		"IdentityIsKept":                  identityIsKept,
+		"AnotherClustersFolderIsRefused":  anotherFolderIsRefused,
+		"BatchesAreReadAsTheyWereWritten": batchesAreRead,
+		"AGapIsRefused":                   gapIsRefused,
+		"AWriteOfSeveralReplicasIsAtomic": writeIsAtomic,
+		"TruncationForgets":               truncationForgets,
+		"RemovedReplicasStayRemoved":      removedStayRemoved,
+		"ProducersAreRemembered":          producersAreRemembered,
+		"ItEqualsASimpleModel":            equalsModel,
+		"ADamagedBatchIsNotHandedOut":     damagedBatch,
+		"UnknownReplicasAreAnError":       unknownReplicas,
 		"EpochsWithoutRecordsAreReplaced": emptyEpochs,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open) })
