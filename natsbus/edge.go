@@ -28,8 +28,7 @@ type Edge struct {
 	sessions  *credits // register and heartbeat
 	out       *outgoing
 	snapshots chan func()
-	events    chan observed // for the logs
-	unlogged  atomic.Uint64 // events that did not get in there
+	events    *eventLog
 	heard     *heard
 	retired   *retired
 	health    summaries
@@ -48,12 +47,10 @@ type Edge struct {
 	refused   atomic.Uint64 // requests refused at the edge, for the logs
 }
 
-// snapshotWorkers serve snapshot pages; snapshotQueue is how many may wait for one before BUSY. eventQueue is how many events
-// may wait to be logged.
+// snapshotWorkers serve snapshot pages; snapshotQueue is how many may wait for one before BUSY.
 const (
 	snapshotWorkers = 2
 	snapshotQueue   = 1024
-	eventQueue      = 16_384
 )
 
 // New returns an edge that publishes but lets nothing in yet. It makes the stream of last leadership values if there is
@@ -70,7 +67,7 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 	e := &Edge{
 		cfg: cfg, subjects: messages.NewSubjects(cfg.Cluster), js: js,
 		waiting: newWaiting(), work: newCredits(cfg.MaxOutstanding), sessions: newCredits(cfg.MaxSessions),
-		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), events: make(chan observed, eventQueue), heard: newHeard(), retired: newRetired(),
+		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), events: newEventLog(), heard: newHeard(), retired: newRetired(),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
 	if err := e.ensureLeadershipStream(ctx); err != nil {
@@ -79,7 +76,7 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 	}
 	e.goWork(func() { e.out.write(e.write) })
 	e.goWork(e.tick)
-	e.goWork(e.logEvents)
+	e.goWork(func() { e.events.run(e.life.Done(), &e.cfg.Logger) })
 	for range snapshotWorkers {
 		e.goWork(e.serveSnapshots)
 	}
@@ -225,45 +222,6 @@ func (e *Edge) Fail(id actors.RequestID, err *messages.Error) {
 	e.waiting.settle(id, nil, err)
 }
 
-// Observe logs the events of an actor, beside the actors' own work: where the logs do not keep up, as after the death of a
-// broker that led much, events are left out and counted.
-func (e *Edge) Observe(from actors.Address, events []actors.Event) {
-	for _, ev := range events {
-		select {
-		case e.events <- observed{from, ev}:
-		default:
-			e.unlogged.Add(1)
-		}
-	}
-}
-
-type observed struct {
-	from  actors.Address
-	event actors.Event
-}
-
-func (e *Edge) logEvents() {
-	write := func(o observed) {
-		e.cfg.Logger.Info().Str("event", o.event.EventName()).Stringer("actor", address(o.from)).Interface("detail", o.event).Msg("event")
-	}
-	for {
-		select {
-		case o := <-e.events:
-			write(o)
-			continue
-		case <-e.life.Done():
-		}
-		for {
-			select {
-			case o := <-e.events:
-				write(o)
-			default:
-				return
-			}
-		}
-	}
-}
-
 // address writes the address of an actor for people.
 type address actors.Address
 
@@ -337,9 +295,6 @@ func (e *Edge) tick() {
 		}
 		if n := e.out.takeDropped(); n > 0 {
 			e.cfg.Logger.Warn().Int("messages", n).Msg("messages dropped: the connection takes nothing")
-		}
-		if n := e.unlogged.Swap(0); n > 0 {
-			e.cfg.Logger.Warn().Uint64("events", n).Msg("events not logged: there were too many at once")
 		}
 		if n := e.refused.Swap(0); n > 0 {
 			e.cfg.Logger.Debug().Uint64("requests", n).Msg("requests refused")

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -515,6 +517,31 @@ func TestEventsAreLoggedWithTheirActor(t *testing.T) {
 	eventually(t, "the event in the logs", func() bool {
 		return strings.Contains(logs.String(), `"event":"thing.happened","actor":"outbox b1","detail":{"N":7}`)
 	})
+}
+
+func TestManyEventsOfAKindAreCounted(t *testing.T) {
+	var logs syncBuffer
+	r := newRig(t, func(c *Config) { c.Logger = zerolog.New(&logs).Level(zerolog.InfoLevel) })
+	const n = 5000
+	for i := range n {
+		r.edge.Observe(actors.Outbox("b1"), []actors.Event{happened{N: i}})
+	}
+	counted := regexp.MustCompile(`"event":"thing.happened","count":(\d+),"with_lines":20`)
+	eventually(t, "every event in a line or in a count", func() bool {
+		text, total := logs.String(), 0
+		total = strings.Count(text, `"actor":"outbox b1"`)
+		for _, m := range counted.FindAllStringSubmatch(text, -1) {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n - eventLines
+		}
+		return total == n
+	})
+	if lines := strings.Count(logs.String(), `"actor":"outbox b1"`); lines > n/2 {
+		t.Errorf("%d of %d events have a line of their own", lines, n)
+	}
 }
 
 type syncBuffer struct {

@@ -64,22 +64,42 @@ func (e *Edge) Publish(all []actors.Publication, seen messages.Seen) {
 
 // publishLeadership announces one partition. A late word of a topic that has been deleted meanwhile must not take the place
 // of what its successor under the same name has said: so the word of a topic counts only while the catalog has it, and the
-// word of its end only until the name is used again.
+// word of its end only until the name is used again. Both is looked at when the word is queued and when it is written.
 func (e *Edge) publishLeadership(p actors.PublishLeadership, seen messages.Seen) {
 	if p.Partition == nil {
 		return
 	}
-	e.out.putLatest(func() *nats.Msg {
-		l := messages.LeadershipOf(p.Topic, p.Partition, seen)
-		if p.Deleted {
-			if next, ok := e.cfg.Catalog.TopicByName(p.Topic); ok && int(p.Partition.ID.Index) < next.Partitions {
-				return nil
-			}
-			l.Leader, l.Deleted = "", true
-			e.retired.add(p.Topic, p.Partition.ID.Index, time.Now())
-		} else if _, ok := e.cfg.Catalog.Topic(p.Partition.ID.Topic); !ok {
+	id := p.Partition.ID
+	of := lastValue{p.Topic, id.Index}
+	if p.Deleted {
+		e.announceEnd(of, func() *pb.Leadership { return messages.LeadershipOf(p.Topic, p.Partition, seen) })
+		return
+	}
+	valid := func() bool {
+		_, ok := e.cfg.Catalog.Topic(id.Topic)
+		return ok
+	}
+	e.out.putLatest(of, valid, func() *nats.Msg {
+		if !valid() {
 			return nil
 		}
+		return e.leadershipMsg(messages.LeadershipOf(p.Topic, p.Partition, seen))
+	})
+}
+
+// announceEnd says that a partition is gone, unless there is one under its name again.
+func (e *Edge) announceEnd(of lastValue, last func() *pb.Leadership) {
+	valid := func() bool {
+		next, ok := e.cfg.Catalog.TopicByName(of.topic)
+		return !ok || int(of.index) >= next.Partitions
+	}
+	e.out.putLatest(of, valid, func() *nats.Msg {
+		if !valid() {
+			return nil
+		}
+		l := last()
+		l.Leader, l.Deleted = "", true
+		e.retired.add(of.topic, of.index, time.Now())
 		return e.leadershipMsg(l)
 	})
 }
@@ -99,12 +119,17 @@ func (e *Edge) publishAllLeadership() {
 	n := 0
 	e.cfg.Catalog.Partitions(func(t *messages.Topic, p *messages.Partition) bool {
 		n++
-		e.out.putLatest(func() *nats.Msg {
-			now, ok := e.cfg.Catalog.Partition(p.ID) // again, under the lock of the queue: see putLatest
+		valid := func() bool {
+			_, ok := e.cfg.Catalog.Partition(p.ID)
+			return ok
+		}
+		e.out.putLatest(lastValue{t.Name, p.ID.Index}, valid, func() *nats.Msg {
+			seen := e.seen() // before the catalog is read, so that what it says is not older
+			now, ok := e.cfg.Catalog.Partition(p.ID)
 			if !ok {
 				return nil
 			}
-			return e.leadershipMsg(messages.LeadershipOf(t.Name, now, e.seen()))
+			return e.leadershipMsg(messages.LeadershipOf(t.Name, now, seen))
 		})
 		return true
 	})
@@ -244,14 +269,8 @@ func (e *Edge) announceVanished() bool {
 		if err != nil || proto.Unmarshal(m.Data, l) != nil {
 			l = &pb.Leadership{}
 		}
-		l.Topic, l.Partition, l.Leader, l.Deleted = string(name), index, "", true
-		e.out.putLatest(func() *nats.Msg {
-			if t, exists := e.cfg.Catalog.TopicByName(name); exists && int(index) < t.Partitions {
-				return nil
-			}
-			e.retired.add(name, index, time.Now())
-			return e.leadershipMsg(l)
-		})
+		l.Topic, l.Partition = string(name), index
+		e.announceEnd(lastValue{name, index}, func() *pb.Leadership { return l })
 	}
 	return true
 }

@@ -216,20 +216,40 @@ func TestAssignmentsGoToTheirBrokerWithItsEpochAndInOrder(t *testing.T) {
 	}
 }
 
-func TestTheQueueKeepsOnlyTheNewestOfASubject(t *testing.T) {
+func TestTheQueueKeepsOnlyTheNewestWordAndAnswersGoFirst(t *testing.T) {
 	o := newOutgoing()
+	say := func(index int32, word string, valid bool) {
+		o.putLatest(lastValue{"t", index}, func() bool { return valid }, func() *nats.Msg {
+			if word == "" {
+				return nil
+			}
+			return &nats.Msg{Subject: "lead", Data: []byte(word)}
+		})
+	}
 	for _, v := range []string{"1", "2", "3"} {
-		o.putLatest(func() *nats.Msg { return &nats.Msg{Subject: "lead", Data: []byte(v)} })
+		say(0, v, true)
+	}
+	say(0, "overtaken", false)
+	say(1, "", true)
+	for i := range int32(2 * portion) {
+		say(2+i, "more", true)
 	}
 	done := 0
 	o.put(&nats.Msg{Subject: "answer"}, func() { done++ })
-	o.close()
-	if o.put(&nats.Msg{Subject: "late"}, func() { done++ }) {
-		t.Error("a closed queue took a message")
-	}
 	var got []string
-	o.write(func(m *nats.Msg) { got = append(got, m.Subject+string(m.Data)) })
-	if len(got) != 2 || got[0] != "lead3" || got[1] != "answer" || done != 2 || o.takeDropped() != 1 {
+	o.write(func(m *nats.Msg) {
+		switch got = append(got, m.Subject+string(m.Data)); len(got) {
+		case 2:
+			o.put(&nats.Msg{Subject: "another"}, func() { done++ })
+		case 3 + portion:
+			o.close()
+			if o.put(&nats.Msg{Subject: "late"}, func() { done++ }) {
+				t.Error("a closed queue took a message")
+			}
+		}
+	})
+	// The first portion is "3", a word that is not said any more, and 62 more.
+	if len(got) != 3+2*portion || got[0] != "answer" || got[1] != "lead3" || got[portion] != "another" || done != 3 || o.takeDropped() != 1 {
 		t.Errorf("written: %v, done %d", got, done)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/highwater-io/highwater/messages"
 )
 
 // maxQueuedBytes bounds what waits to be written besides leadership, which is bounded by the number of partitions. It is
@@ -12,25 +14,43 @@ import (
 const maxQueuedBytes = 128 << 20
 
 // outgoing is the queue to the one goroutine that writes to NATS. Putting something in never waits.
+//
+// It has two lanes. Answers and assignments go first: brokers wait for them, and they are few. Last values, of which there
+// are as many as partitions, follow in portions, and are made only when their turn has come; so the death of a broker that
+// led thousands of partitions delays nobody's heartbeat, and several words about one partition cost one.
 type outgoing struct {
 	mu      sync.Mutex
 	ready   *sync.Cond
-	queue   []*outgoingMsg
-	latest  map[string]*outgoingMsg // queued leadership by subject: a newer value takes its place
+	queue   []outgoingMsg
+	spare   []outgoingMsg                  // the queue before, to be filled again
+	latest  map[lastValue]func() *nats.Msg // a newer value takes the place of the queued one
+	order   []lastValue                    // in which the latest came first
 	bytes   int
 	dropped int
 	closed  bool
 	idle    bool
 }
 
+// lastValue names what only the newest word counts about: the leadership of one partition.
+type lastValue struct {
+	topic messages.TopicName
+	index int32
+}
+
 type outgoingMsg struct {
 	msg  *nats.Msg
-	last bool   // a last value: only the newest of a subject counts
 	done func() // called when the message has been handed to the connection, or dropped
 }
 
+// portion is how many last values are written before the other lane is looked at again; maxSpare is the room, in messages,
+// that an emptied queue keeps.
+const (
+	portion  = 64
+	maxSpare = 4096
+)
+
 func newOutgoing() *outgoing {
-	o := &outgoing{latest: map[string]*outgoingMsg{}, idle: true}
+	o := &outgoing{latest: map[lastValue]func() *nats.Msg{}, idle: true}
 	o.ready = sync.NewCond(&o.mu)
 	return o
 }
@@ -49,66 +69,85 @@ func (o *outgoing) put(m *nats.Msg, done func()) bool {
 		return false
 	}
 	o.bytes += msgBytes(m)
-	o.push(&outgoingMsg{msg: m, done: done})
+	o.queue = append(o.queue, outgoingMsg{msg: m, done: done})
+	o.wake()
 	o.mu.Unlock()
 	return true
 }
 
-// putLatest queues what build returns as the last value of its subject. build is called under the lock of the queue, so that
-// what it reads from the catalog is not older than any value that was put before.
-func (o *outgoing) putLatest(build func() *nats.Msg) {
+// putLatest queues the last value of a partition; build makes it when it is written, or returns nil if it is not to be said
+// any more. Values of one partition are put in the order of their making; valid is called under the lock of the queue, so
+// that a value that has been overtaken does not take the place of its successor.
+func (o *outgoing) putLatest(of lastValue, valid func() bool, build func() *nats.Msg) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := build()
-	if m == nil || o.closed {
+	if o.closed || !valid() {
 		return
 	}
-	if queued := o.latest[m.Subject]; queued != nil {
-		queued.msg = m
-		return
+	if _, queued := o.latest[of]; !queued {
+		o.order = append(o.order, of)
 	}
-	q := &outgoingMsg{msg: m, last: true}
-	o.latest[m.Subject] = q
-	o.push(q)
+	o.latest[of] = build
+	o.wake()
 }
 
-func (o *outgoing) push(q *outgoingMsg) {
-	o.queue = append(o.queue, q)
-	o.idle = false
-	o.ready.Broadcast()
+// wake tells the writer that there is something. The caller holds mu.
+func (o *outgoing) wake() {
+	if o.idle {
+		o.idle = false
+		o.ready.Broadcast()
+	}
 }
 
-// take waits for messages and returns all that are queued; none when the queue is closed and empty.
-func (o *outgoing) take() []*outgoingMsg {
+// take waits for something to write and returns all messages of the first lane, and a portion of the last values; nothing
+// when the queue is closed and empty. The messages are valid until the next call.
+func (o *outgoing) take() (batch []outgoingMsg, values []func() *nats.Msg) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.queue) == 0 {
+	for len(o.queue) == 0 && len(o.order) == 0 {
 		o.idle = true
 		o.ready.Broadcast()
 		if o.closed {
-			return nil
+			return nil, nil
 		}
 		o.ready.Wait()
 	}
-	batch := o.queue
-	o.queue = nil
-	for _, q := range batch {
-		if q.last {
-			delete(o.latest, q.msg.Subject)
-		} else {
-			o.bytes -= msgBytes(q.msg)
-		}
+	batch = o.queue
+	clear(o.spare)
+	if cap(o.spare) > maxSpare {
+		o.spare = nil
 	}
-	return batch
+	o.queue, o.spare = o.spare[:0], batch
+	for _, q := range batch {
+		o.bytes -= msgBytes(q.msg)
+	}
+	n := min(len(o.order), portion)
+	for _, of := range o.order[:n] {
+		values = append(values, o.latest[of])
+		delete(o.latest, of)
+	}
+	if o.order = o.order[n:]; len(o.order) == 0 {
+		o.order = nil
+	}
+	return batch, values
 }
 
-// write hands messages to send, in order, until the queue is closed and empty.
+// write hands messages to send, each lane in order, until the queue is closed and empty.
 func (o *outgoing) write(send func(*nats.Msg)) {
-	for batch := o.take(); batch != nil; batch = o.take() {
+	for {
+		batch, values := o.take()
+		if len(batch) == 0 && len(values) == 0 {
+			return
+		}
 		for _, q := range batch {
 			send(q.msg)
 			if q.done != nil {
 				q.done()
+			}
+		}
+		for _, build := range values {
+			if m := build(); m != nil {
+				send(m)
 			}
 		}
 	}
