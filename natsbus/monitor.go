@@ -42,6 +42,7 @@ func endpoints() []endpoint {
 		{"topic", "topic.*", (*Edge).viewTopic},
 		{"partitions", "partitions", (*Edge).viewPartitions},
 		{"partition", "partition.*.*", (*Edge).viewPartition},
+		{"controllers", "controllers", (*Edge).viewControllers},
 		{"leadership", "leadership", (*Edge).viewLeadership},
 	}
 }
@@ -259,7 +260,7 @@ func (e *Edge) answerInquiry(p endpoint, q *inquiry, err error) (nats.Header, []
 	} else {
 		h.Set(headerContentType, typeProtobuf)
 		page := data.(*pb.LeadershipPage)
-		page.Seen, page.Next = messages.SeenToProto(messages.Seen{Controller: e.cfg.Epoch, Sequence: at}), next
+		page.Seen, page.Next = messages.SeenToProto(messages.Seen{Controller: e.epoch(), Sequence: at}), next
 		body, err = proto.Marshal(page)
 	}
 	if err != nil {
@@ -273,13 +274,20 @@ func (e *Edge) envelope(p endpoint, at messages.Sequence, data any, next string)
 	v := messages.View{
 		Type: "highwater.mon.v1." + p.name + "_response", Cluster: e.cfg.Cluster, Revision: at,
 		AsOf: time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00"), ServedBy: e.cfg.Controller, Role: "active",
-		ControllerEpoch: e.cfg.Epoch, Data: data,
+		ControllerEpoch: e.epoch(), Data: data,
+	}
+	if s := e.cfg.Standby; s != nil {
+		age, stale := s.Age()
+		v.Role, v.AgeMs, v.Stale = "standby", age.Milliseconds(), stale
 	}
 	if next != "" {
 		v.Next = &next
 	}
 	return v
 }
+
+// viewControllers serves mon.v1.controllers.
+func (e *Edge) viewControllers(*inquiry) (any, string, error) { return e.cfg.Controllers(), "", nil }
 
 // errorJSON writes an error the way the command line shows it.
 func errorJSON(err *messages.Error) []byte {
