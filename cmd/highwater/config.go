@@ -35,11 +35,14 @@ var configKeys = func() []settingKey {
 		{"listen", "127.0.0.1:4222", "host:port of the embedded NATS server; port 0 takes a free one"},
 		{"insecure_no_auth", false, "allow a listener that is not loopback, without authentication"},
 		{"store_limit", int64(8 << 30), "bytes that the embedded server may keep on disk"},
+		{"cluster_listen", "", "host:port for the routes of a cluster of embedded servers, whose controllers stand by for each other"},
+		{"routes", "", "cluster_listen of the other servers, separated by commas"},
+		{"standby", false, "with --nats-url: stand by while another controller of the cluster is active"},
 		{"nats_url", "", "NATS servers elsewhere instead of the embedded one, separated by commas"},
 		{"nats_creds", "", "credentials file for --nats-url"},
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
-		{"journal_replicas", 1, "servers that keep the journal: 1, 3 or 5"},
+		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
 		{"settings.heartbeat", s.Heartbeat, "new cluster: pause between two heartbeats of a broker"},
 		{"settings.session", s.Session, "new cluster: silence after which a broker is fenced"},
 		{"settings.disconnect_grace", s.DisconnectGrace, "new cluster: time to reconnect before a broker is fenced"},
@@ -163,7 +166,11 @@ func (l *loadedConfig) controller() (controller.Config, error) {
 		Cluster: messages.ClusterName(v.String("cluster")), Name: v.String("name"), DataDir: v.String("data_dir"), Listen: v.String("listen"),
 		InsecureNoAuth: v.Bool("insecure_no_auth"), StoreLimit: v.Int64("store_limit"), NATSURL: v.String("nats_url"), NATSCreds: v.String("nats_creds"),
 		SystemURL: v.String("system_url"), SystemCreds: v.String("system_creds"), JournalReplicas: v.Int("journal_replicas"),
+		ClusterListen: v.String("cluster_listen"), Standby: v.Bool("standby"),
 		Settings: settingsFrom(durations, v.Int("settings.replication_factor"), v.Int("settings.min_isr")),
+	}
+	if r := v.String("routes"); r != "" {
+		cfg.Routes = strings.Split(r, ",")
 	}
 	return cfg, cfg.Validate()
 }

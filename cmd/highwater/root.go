@@ -69,7 +69,7 @@ Start here:  highwater dev`,
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "more log lines on standard error")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return checkOutput(a.output) }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
-	root.AddCommand(a.serveCommand(), a.brokerCommand(), a.devCommand(), a.clusterCommand(), a.topicCommand(), a.partitionCommand(),
+	root.AddCommand(a.serveCommand(), a.brokerCommand(), a.devCommand(), a.clusterCommand(), a.controllerCommand(), a.topicCommand(), a.partitionCommand(),
 		a.produceCommand(), a.consumeCommand(), a.versionCommand(), a.errorsCommand())
 	return root
 }
