@@ -223,7 +223,7 @@ func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]
 		return nil, nil
 	}
 	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings}
-	c.log.Info().Str("cluster_id", fresh.ID).Msg("the journal is empty: a new cluster begins")
+	c.log.Debug().Str("cluster_id", fresh.ID).Msg("the journal is empty: a claim begins a new cluster")
 	return []messages.Record{fresh}, nil
 }
 

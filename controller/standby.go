@@ -18,7 +18,8 @@ const (
 	followLimit   = 500 * time.Millisecond
 	claimLimit    = 30 * time.Second // of one claim; the journal's servers may have to elect first
 	successorLead = 500 * time.Millisecond
-	yieldFor      = 5 * time.Second // after a step-down: how long the others come first
+	gapPatience   = 20 * time.Second // until missing entries are taken for lost
+	yieldFor      = 5 * time.Second  // after a step-down: how long the others come first
 )
 
 // standby follows the journal into its catalog until it has become the writer of it.
@@ -30,6 +31,7 @@ type standby struct {
 	yield   time.Time // until then this one has stepped down
 	jitter  time.Duration
 	tried   time.Time    // last look at the journal
+	gap     time.Time    // since when the journal seems to lack entries, zero if it does not
 	current atomic.Int64 // nanoseconds since c.origin: when the catalog was last known to have everything
 }
 
@@ -71,8 +73,19 @@ func (s *standby) follow(ctx context.Context) (err error) {
 	began := time.Now()
 	s.tried = began
 	s.at, _, err = journal.Follow(ctx, s.c.store, s.catalog, s.at)
-	if err == nil {
+	var broken *journal.Broken
+	switch {
+	case err == nil:
+		s.gap = time.Time{}
 		s.current.Store(int64(began.Sub(s.c.origin)))
+	case errors.As(err, &broken) && broken.Defect == journal.DefectGap:
+		// Of several servers one may know of entries that another has not got yet.
+		if s.gap.IsZero() {
+			s.gap = began
+		}
+		if began.Sub(s.gap) < gapPatience {
+			return messages.Errorf(messages.CodeUnavailable, "the journal's servers do not agree yet: %s", broken.Detail)
+		}
 	}
 	return err
 }
@@ -104,7 +117,7 @@ func (s *standby) stand(ctx context.Context) (claimed, error) {
 		if err := s.keepUp(ctx, why != ""); err != nil {
 			return claimed{}, err
 		}
-		if why == "" || s.suspicion() == "" {
+		if why == "" || !s.gap.IsZero() || s.suspicion() == "" {
 			last = time.Now()
 			continue
 		}

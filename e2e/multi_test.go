@@ -185,6 +185,7 @@ func TestAnotherControllerTakesOverWhenTheActiveOneIsKilled(t *testing.T) {
 	before := s.partitions("orders")
 	s.serving[victim].kill()
 	t.Logf("active controller killed, stream leader elsewhere: first accepted request after %s", s.accepted("after-1", 30*time.Second))
+	s.unchanged("orders", before)
 	s.serve(victim)
 	victim = s.steady()
 	p.reach(1500)
@@ -205,6 +206,5 @@ func TestAnotherControllerTakesOverWhenTheActiveOneIsKilled(t *testing.T) {
 	t.Logf("step-down: first accepted request after %s", s.accepted("after-3", 30*time.Second))
 	<-fed
 	p.end()
-	s.unchanged("orders", before)
 	s.check("orders", p, records)
 }
