@@ -122,10 +122,9 @@ func (s *several) steady() (active string) {
 	return active
 }
 
-// accepted waits until a request that changes something is accepted, and returns how long that took.
-func (s *several) accepted(topic string, within time.Duration) time.Duration {
+// accepted waits until a request that changes something is accepted, and returns how long that took since a fault.
+func (s *several) accepted(topic string, began time.Time, within time.Duration) time.Duration {
 	s.t.Helper()
-	began := time.Now()
 	eventually(s.t, within, "a request is accepted", func() error {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -183,15 +182,17 @@ func TestAnotherControllerTakesOverWhenTheActiveOneIsKilled(t *testing.T) {
 	}()
 	p.reach(500)
 	before := s.partitions("orders")
+	fault := time.Now()
 	s.serving[victim].kill()
-	t.Logf("active controller killed, stream leader elsewhere: first accepted request after %s", s.accepted("after-1", 30*time.Second))
+	t.Logf("active controller killed, stream leader elsewhere: first accepted request after %s", s.accepted("after-1", fault, 30*time.Second))
 	s.unchanged("orders", before)
 	s.serve(victim)
 	victim = s.steady()
 	p.reach(1500)
-	s.serving[victim].signal(syscall.SIGSTOP)
 	s.away(victim)
-	t.Logf("active controller stopped: first accepted request after %s", s.accepted("after-2", 30*time.Second))
+	fault = time.Now()
+	s.serving[victim].signal(syscall.SIGSTOP)
+	t.Logf("active controller stopped: first accepted request after %s", s.accepted("after-2", fault, 30*time.Second))
 	s.serving[victim].signal(syscall.SIGCONT)
 	if now := s.steady(); now == victim {
 		t.Errorf("%s was stopped and is active again", victim)
@@ -199,12 +200,66 @@ func TestAnotherControllerTakesOverWhenTheActiveOneIsKilled(t *testing.T) {
 	if !s.serving[victim].running() {
 		t.Errorf("%s has ended instead of standing by", victim)
 	}
+	fault = time.Now()
 	_, errs, code := s.run(nil, "controller", "step-down")
 	if code != 0 {
 		t.Fatalf("step-down: %s", errs)
 	}
-	t.Logf("step-down: first accepted request after %s", s.accepted("after-3", 30*time.Second))
+	t.Logf("step-down: first accepted request after %s", s.accepted("after-3", fault, 30*time.Second))
 	<-fed
 	p.end()
+	s.check("orders", p, records)
+}
+
+// The death of the process that holds the journal's stream leader stops every decision until the servers have elected, but
+// neither producing nor leadership. Without two of the three servers nothing is decided at all, and it is said at once.
+func TestTheStreamLeaderDiesAndThenTwoOfThree(t *testing.T) {
+	const records = 6000
+	s := newSeveral(t, 3)
+	s.createTopic("orders", 12)
+	s.fullISR("orders")
+	active := s.steady()
+	victim := s.streamLeader()
+	s.away(victim)
+	p := s.produce("orders")
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		feed(t, p.stdin, 0, records)
+	}()
+	p.reach(500)
+	before := s.partitions("orders")
+	fault := time.Now()
+	s.serving[victim].kill()
+	t.Logf("stream leader killed, active controller %s elsewhere: first accepted request after %s", active, s.accepted("after-1", fault, 40*time.Second))
+	s.unchanged("orders", before)
+	<-fed
+	p.end()
+	s.check("orders", p, records)
+	left := ""
+	for _, name := range s.names {
+		if name != victim && left == "" {
+			left = name
+		} else if name != victim {
+			s.serving[name].kill()
+		}
+	}
+	eventually(t, 20*time.Second, "a refusal within a second", func() error {
+		asked := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := s.client.CreateTopic(ctx, &pb.CreateTopicRequest{Name: "never", Partitions: 1})
+		if code := messages.CodeOf(err); code == "" || code == messages.CodeInternal || time.Since(asked) > time.Second {
+			return fmt.Errorf("after %s: %v", time.Since(asked), err)
+		}
+		return nil
+	})
+	for _, name := range s.names {
+		if name != left {
+			s.serve(name)
+		}
+	}
+	fault = time.Now()
+	t.Logf("two of three back: first accepted request after %s", s.accepted("after-2", fault, 60*time.Second))
 	s.check("orders", p, records)
 }
