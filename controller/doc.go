@@ -10,5 +10,13 @@
 // A fault that ends the tree, as another controller's claim does, or the end of the server, stops everything else too; Done
 // and Err tell.
 //
+// One that shares its journal with others is ready as a standby, and goes round:
+//
+//	standby: follow the journal, answer monitors ── suspicion, claim ──▶ active: tree, edge
+//	      ▲── new catalog ◀── deposed, stepped down, the journal takes nothing ───┘
+//
+// term.go is what a role consists of, standby.go when a standby claims, govern.go the way round, members.go what the
+// processes hear of each other.
+//
 // config.go says what can be set, ports.go what the parts ask of each other, server.go how the embedded server is set up.
 package controller
