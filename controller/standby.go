@@ -112,7 +112,6 @@ func (s *standby) stand(ctx context.Context) (claimed, error) {
 		if late := time.Since(last); late > s.c.cfg.Suspicion/2 {
 			s.since = time.Now() // this process was not running: what it has not heard says nothing
 		}
-		last = time.Now()
 		why := s.suspicion()
 		if err := s.keepUp(ctx, why != ""); err != nil {
 			return claimed{}, err

@@ -193,6 +193,16 @@ func TestAnotherControllerTakesOverWhenTheActiveOneIsKilled(t *testing.T) {
 	fault = time.Now()
 	s.serving[victim].signal(syscall.SIGSTOP)
 	t.Logf("active controller stopped: first accepted request after %s", s.accepted("after-2", fault, 30*time.Second))
+	eventually(t, 10*time.Second, "another one is active", func() error {
+		now, err := s.active(1)
+		if err == nil && now == victim {
+			err = fmt.Errorf("%s still", now)
+		}
+		if err == nil {
+			t.Logf("%s was stopped, %s is active", victim, now)
+		}
+		return err
+	})
 	s.serving[victim].signal(syscall.SIGCONT)
 	if now := s.steady(); now == victim {
 		t.Errorf("%s was stopped and is active again", victim)
