@@ -75,12 +75,21 @@ func (e *Edge) startMonitor() (*monitor, error) {
 	m := &monitor{service: service, waiters: make(chan struct{}, maxWaiters)}
 	for _, p := range endpoints() {
 		handler := micro.HandlerFunc(func(r micro.Request) { e.inquire(m, p, r) })
-		if err := service.AddEndpoint(p.name, handler, micro.WithEndpointSubject(e.subjects.Monitor(p.subject))); err != nil {
+		if err := service.AddEndpoint(p.name, handler, micro.WithEndpointSubject(e.subjects.Monitor(e.place()+p.subject))); err != nil {
 			m.stop()
 			return nil, messages.Errorf(messages.CodeUnavailable, "monitoring endpoint %s: %v", p.name, err)
 		}
 	}
 	return m, nil
+}
+
+// place is what a standby's endpoints begin with: it is asked by name, so that nobody who has just changed something is told
+// by one that lags that it is not there.
+func (e *Edge) place() string {
+	if e.cfg.Standby == nil {
+		return ""
+	}
+	return "at." + messages.EscapeToken(e.cfg.Controller) + "."
 }
 
 func (m *monitor) stop() {
@@ -168,7 +177,7 @@ func (e *Edge) readInquiry(p endpoint, r micro.Request) (*inquiry, error) {
 
 // argsOf returns what the wildcards of an endpoint's subject stand for.
 func (e *Edge) argsOf(p endpoint, subject string) ([]string, error) {
-	have := strings.Split(strings.TrimPrefix(subject, e.subjects.Monitor("")), ".")
+	have := strings.Split(strings.TrimPrefix(subject, e.subjects.Monitor(e.place())), ".")
 	want := strings.Split(p.subject, ".")
 	var args []string
 	for i, t := range want {
@@ -308,7 +317,7 @@ func (e *Edge) Inquire(what string, query messages.ListQuery) ([]byte, error) {
 		if p.name != name || strings.Count(p.subject, ".") != strings.Count(what, ".") {
 			continue
 		}
-		args, err := e.argsOf(p, e.subjects.Monitor(what))
+		args, err := e.argsOf(p, e.subjects.Monitor(e.place()+what))
 		if err != nil {
 			return nil, err
 		}
