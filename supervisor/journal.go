@@ -164,12 +164,13 @@ func (j *journalActor) report() {
 	done := j.committer.Committed()
 	for len(done) > 0 {
 		at := done[0].Sequence
+		reached := done[0].At()
 		n := 0
 		var records []messages.Record
 		for ; n < len(done) && done[n].Sequence == at; n++ {
 			records = append(records, done[n].Records...)
 		}
-		j.tree.catalog.Apply(at, records)
+		j.tree.catalog.ApplyAt(reached, records)
 		for _, c := range done[:n] {
 			if p, known := j.proposals[c.Ticket]; known {
 				delete(j.proposals, c.Ticket)
