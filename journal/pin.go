@@ -92,7 +92,7 @@ func (v *View) next() []messages.Record {
 			return first
 		}
 	}
-	var out []messages.Record
+	out := make([]messages.Record, 0, visitBatch+1) // not under the lock
 	for len(out) < visitBatch && v.topic < len(v.topics) {
 		t := v.topics[v.topic]
 		if v.index < 0 {
