@@ -42,6 +42,9 @@ type Controller struct {
 	epoch   messages.ControllerEpoch
 	edge    edge
 	tree    tree
+	shots   *snapshotter // nil until the journal is claimed
+	from    journal.Recovery
+	exports *exporter // nil until the edge is open
 
 	stopping atomic.Bool
 	stop     sync.Once
@@ -102,24 +105,13 @@ func (c *Controller) serve(ctx context.Context) (err error) {
 // claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
 // cluster, unless the data folder knows better.
 func (c *Controller) claim(ctx context.Context) error {
-	client, err := js.New(c.conns.journal)
-	if err != nil {
-		return messages.Errorf(messages.CodeInternal, "JetStream context: %v", err)
-	}
-	var log journal.Log
-	if log, err = jetstream.Ensure(ctx, client, c.cfg.Cluster, c.cfg.JournalReplicas); err != nil {
-		return err
-	}
-	if c.cfg.wrapLog != nil {
-		log = c.cfg.wrapLog(log)
-	}
-	c.store = &storeWatch{Log: log}
-	at, _, err := journal.Recover(ctx, c.store, c.catalog)
+	shots, err := c.openJournal(ctx)
 	if err != nil {
 		return err
 	}
-	if damage, n := c.catalog.Damaged(); n > 0 {
-		c.log.Error().Int("records", n).Stringer("first", damage[0]).Msg("the journal holds records that cannot be used; they are left out")
+	at, err := c.recover(ctx, shots)
+	if err != nil {
+		return err
 	}
 	also, err := c.identity(at)
 	if err != nil {
@@ -133,7 +125,56 @@ func (c *Controller) claim(ctx context.Context) error {
 			return err
 		}
 	}
+	shots.start()
+	c.shots, c.store.grown = shots, shots.grow
 	return c.plant(ctx, at)
+}
+
+// openJournal opens the journal and the store of its snapshots.
+func (c *Controller) openJournal(ctx context.Context) (*snapshotter, error) {
+	client, err := js.New(c.conns.journal)
+	if err != nil {
+		return nil, messages.Errorf(messages.CodeInternal, "JetStream context: %v", err)
+	}
+	entries, err := jetstream.Ensure(ctx, client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := jetstream.EnsureSnapshots(ctx, client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	if err != nil {
+		return nil, err
+	}
+	c.store = &storeWatch{Log: entries}
+	if c.cfg.wrapLog != nil {
+		c.store.Log = c.cfg.wrapLog(entries)
+	}
+	shots := &snapshotter{cfg: c.cfg, catalog: c.catalog, store: kept, log: entries, written: c.store.bytes.Load,
+		logger: c.log.With().Str("part", "snapshots").Logger()}
+	if c.cfg.wrapSnapshots != nil {
+		shots.store = c.cfg.wrapSnapshots(kept)
+	}
+	return shots, nil
+}
+
+// recover rebuilds the catalog from the newest good snapshot and the journal behind it.
+func (c *Controller) recover(ctx context.Context, shots *snapshotter) (journal.Position, error) {
+	began := time.Now()
+	r, err := journal.RecoverFrom(ctx, c.store, shots.store, c.catalog)
+	for _, u := range r.Unusable {
+		c.log.Error().Uint64("revision", uint64(u.At)).Err(u.Err).Msg("a snapshot cannot be used; going on with the one before")
+	}
+	if err != nil {
+		return r.At, err
+	}
+	c.from = r
+	shots.good = r.From.At.Last
+	c.log.Info().Uint64("snapshot", uint64(r.From.At.Last)).Int64("snapshot_bytes", r.From.Bytes).Uint64("replayed", r.Replayed).
+		Int64("replayed_bytes", c.store.bytes.Load()).Uint64("revision", uint64(r.At.Last)).Dur("took", time.Since(began)).
+		Msg("the catalog is recovered")
+	if damage, n := c.catalog.Damaged(); n > 0 {
+		c.log.Error().Int("records", n).Stringer("first", damage[0]).Msg("the journal holds records that cannot be used; they are left out")
+	}
+	return r.At, nil
 }
 
 // identity returns the record of a new cluster for an empty journal, and checks the one that an older journal has.
@@ -160,7 +201,7 @@ func (c *Controller) identity(at journal.Position) ([]messages.Record, error) {
 	if known != nil {
 		return nil, nil
 	}
-	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings}
+	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings, Store: newClusterID()}
 	c.log.Info().Str("cluster_id", fresh.ID).Msg("the journal is empty: a new cluster begins")
 	return []messages.Record{fresh}, nil
 }
@@ -199,7 +240,12 @@ func (c *Controller) plant(ctx context.Context, at journal.Position) error {
 }
 
 // act opens the edge.
-func (c *Controller) act(ctx context.Context) error { return c.edge.Open(ctx, c.tree) }
+func (c *Controller) act(ctx context.Context) (err error) {
+	if c.exports, err = startExporter(c.conns.edge, c.cfg.Cluster, c.catalog); err != nil {
+		return err
+	}
+	return c.edge.Open(ctx, c.tree) // which also waits until the server knows of every subscription
+}
 
 // racks judges replica sets by the racks of the brokers.
 func racks(brokers map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
@@ -219,6 +265,9 @@ func (c *Controller) problems() []messages.HealthReason {
 	}
 	if _, n := c.catalog.Damaged(); n > 0 {
 		out = append(out, messages.HealthReason{Code: "JOURNAL_DAMAGED", Count: n, Detail: "records of the journal that cannot be used"})
+	}
+	if n, why := c.shots.problem(); n > 0 {
+		out = append(out, messages.HealthReason{Code: "SNAPSHOTS_FAILING", Count: n, Detail: why})
 	}
 	return out
 }
@@ -318,11 +367,17 @@ func (c *Controller) shutdown(ctx context.Context) error {
 		defer cancel()
 		errs = append(errs, step(bounded))
 	}
+	if c.exports != nil {
+		c.exports.stop()
+	}
 	if c.edge != nil {
 		try(c.edge.StopIntake)
 	}
 	if c.tree != nil {
 		try(c.tree.Stop)
+	}
+	if c.shots != nil {
+		c.shots.stop(ctx, c.Err() == nil)
 	}
 	if c.edge != nil {
 		try(c.edge.Close)

@@ -88,8 +88,9 @@ func (n *natsServer) stop() {
 // read everything, but what only a controller says is denied to it, and so is whatever could harm its streams.
 func (n *natsServer) accounts(cluster messages.ClusterName) string {
 	root := strings.TrimSuffix(messages.NewSubjects(cluster).Journal(), "jnl.v1.log")
-	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>"}
-	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster)} {
+	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>",
+		"$O." + messages.SnapshotBucket(cluster) + ".>"}
+	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster), "OBJ_" + messages.SnapshotBucket(cluster)} {
 		for _, verb := range []string{"UPDATE", "DELETE", "PURGE", "RESTORE", "MSG.DELETE", "LEADER.STEPDOWN", "PEER.REMOVE"} {
 			denied = append(denied, "$JS.API.STREAM."+verb+"."+stream)
 		}

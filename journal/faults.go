@@ -130,3 +130,14 @@ func (m *Memory) Purge(ctx context.Context, upTo messages.Sequence) error {
 	m.first += n
 	return nil
 }
+
+// Begin makes an empty log go on behind a sequence.
+func (m *Memory) Begin(ctx context.Context, behind messages.Sequence) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last() > 0 {
+		return messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", m.last())
+	}
+	m.first = behind + 1
+	return ctx.Err()
+}

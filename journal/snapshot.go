@@ -76,6 +76,9 @@ func NewEncoder(v *View, wallUnixMs int64) *Encoder {
 // Info returns what is known of the snapshot: everything once Next or Read has returned io.EOF.
 func (e *Encoder) Info() SnapshotInfo { return e.info }
 
+// Over reports whether the last piece has been returned.
+func (e *Encoder) Over() bool { return e.phase == phaseOver }
+
 // Next returns the next piece with its frame, io.EOF behind the last.
 func (e *Encoder) Next() ([]byte, error) {
 	switch e.phase {
