@@ -83,8 +83,12 @@ func (x *exporter) serve(m *nats.Msg) {
 	} else {
 		answer, err = x.read(q)
 	}
+	header := nats.Header{"Content-Type": {form}}
 	if err != nil {
-		answer = &pb.SnapshotReadResponse{Error: messages.AsError(err).Proto()}
+		coded := messages.AsError(err)
+		answer = &pb.SnapshotReadResponse{Error: coded.Proto()}
+		header.Set("Nats-Service-Error-Code", string(coded.Code))
+		header.Set("Nats-Service-Error", string(coded.Code)) // the message is in the body
 	}
 	data, err := marshal(answer)
 	if form == "application/json" && err == nil {
@@ -93,7 +97,7 @@ func (x *exporter) serve(m *nats.Msg) {
 		data = compact.Bytes()
 	}
 	if err == nil {
-		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Content-Type": {form}}, Data: data}) // a lost connection; the asker asks again
+		_ = m.RespondMsg(&nats.Msg{Header: header, Data: data}) // a lost connection; the asker asks again
 	}
 }
 
