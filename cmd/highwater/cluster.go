@@ -42,7 +42,7 @@ func (a *app) clusterCommand() *cobra.Command {
 				return a.print(v, describeTable(o, v))
 			})
 		},
-	})
+	}, a.snapshotCommand())
 	return c
 }
 

@@ -40,6 +40,9 @@ var configKeys = func() []settingKey {
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
 		{"journal_replicas", 1, "servers that keep the journal: 1, 3 or 5"},
+		{"snapshot_entries", 10_000, "entries by which the journal may grow until a snapshot is taken"},
+		{"snapshot_bytes", int64(64 << 20), "bytes by which the journal may grow until a snapshot is taken"},
+		{"snapshot_interval", time.Hour, "longest time without a snapshot while the journal grows"},
 		{"settings.heartbeat", s.Heartbeat, "new cluster: pause between two heartbeats of a broker"},
 		{"settings.session", s.Session, "new cluster: silence after which a broker is fenced"},
 		{"settings.disconnect_grace", s.DisconnectGrace, "new cluster: time to reconnect before a broker is fenced"},
@@ -163,6 +166,7 @@ func (l *loadedConfig) controller() (controller.Config, error) {
 		Cluster: messages.ClusterName(v.String("cluster")), Name: v.String("name"), DataDir: v.String("data_dir"), Listen: v.String("listen"),
 		InsecureNoAuth: v.Bool("insecure_no_auth"), StoreLimit: v.Int64("store_limit"), NATSURL: v.String("nats_url"), NATSCreds: v.String("nats_creds"),
 		SystemURL: v.String("system_url"), SystemCreds: v.String("system_creds"), JournalReplicas: v.Int("journal_replicas"),
+		SnapshotEntries: v.Int("snapshot_entries"), SnapshotBytes: v.Int64("snapshot_bytes"), SnapshotInterval: durations["snapshot_interval"],
 		Settings: settingsFrom(durations, v.Int("settings.replication_factor"), v.Int("settings.min_isr")),
 	}
 	return cfg, cfg.Validate()
