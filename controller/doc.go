@@ -1,7 +1,7 @@
 // Package controller wires one controller process: an embedded NATS server or connections to one elsewhere, the journal, the
 // tree of actors, and the edge.
 //
-//	lock ─▶ server ─▶ connections ─▶ journal: Recover, Claim ─▶ tree of actors ─▶ edge opened: ready
+//	lock ─▶ server ─▶ connections ─▶ journal: recover, claim ─▶ tree of actors ─▶ edge opened: ready
 //	                                                                                  │ Stop, or a fault
 //	lock ◀─ server ◀─ connections ◀────── tree stopped ◀── answers given ◀── intake stopped
 //
@@ -9,6 +9,9 @@
 // The edge is opened last and closed first, so that nothing is asked of a controller that cannot decide yet or any more.
 // A fault that ends the tree, as another controller's claim does, or the end of the server, stops everything else too; Done
 // and Err tell.
+//
+// snapshots.go takes snapshots of the catalog in the background and cuts the journal behind them, export.go gives one to whoever
+// asks, restore.go begins a new journal with one.
 //
 // config.go says what can be set, ports.go what the parts ask of each other, server.go how the embedded server is set up.
 package controller

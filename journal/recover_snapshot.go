@@ -36,31 +36,24 @@ func (u Unusable) String() string { return fmt.Sprintf("%d: %v", u.At, u.Err) }
 // and so is one that ends before it.
 func RecoverFrom(ctx context.Context, log Log, in Snapshots, c *Catalog) (Recovery, error) {
 	var r Recovery
+	var chosen *Snapshot
 	kept, err := in.List(ctx)
+	for again := true; again && err == nil; {
+		chosen, r.Unusable, err = choose(ctx, log, in, kept)
+		again = false
+		if err == nil && len(kept) > 0 && !reaches(ctx, log, chosen) {
+			// Whoever is active may have taken a snapshot and cut the log meanwhile. Then the newest one is another.
+			before := kept[0]
+			kept, err = in.List(ctx)
+			again = len(kept) > 0 && kept[0] != before
+		}
+	}
 	if err != nil {
 		return r, err
 	}
-	last, err := log.Last(ctx)
-	if err != nil {
-		return r, err
-	}
-	if len(kept) > 0 && last < kept[0].At {
-		return r, broken(last+1, DefectGap, "the log ends at %d, but there is a snapshot of %d: it has lost what is between", last, kept[0].At)
-	}
-	for _, s := range kept {
-		snapshot, err := read(ctx, in, s.At)
-		if err == nil {
-			err = fits(ctx, log, last, snapshot.Info.At)
-		}
-		if ctx.Err() != nil {
-			return r, context.Cause(ctx)
-		}
-		if err == nil {
-			c.load(snapshot)
-			r.From, r.At = snapshot.Info, snapshot.Info.At
-			break
-		}
-		r.Unusable = append(r.Unusable, Unusable{s.At, err})
+	if chosen != nil {
+		c.load(chosen)
+		r.From, r.At = chosen.Info, chosen.Info.At
 	}
 	from := r.At.Last
 	r.At, r.Epoch, err = Follow(ctx, log, c, r.At)
@@ -69,6 +62,45 @@ func RecoverFrom(ctx context.Context, log Log, in Snapshots, c *Catalog) (Recove
 		err = broken(b.At, b.Defect, "%s; snapshots that cannot be used: %s", b.Detail, list(r.Unusable))
 	}
 	return r, err
+}
+
+// choose returns the newest snapshot that can be used, nil for none, and those that had to be passed over.
+func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot) (*Snapshot, []Unusable, error) {
+	last, err := log.Last(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(kept) > 0 && last < kept[0].At {
+		return nil, nil, broken(last+1, DefectGap, "the log ends at %d, but there is a snapshot of %d: it has lost what is between", last, kept[0].At)
+	}
+	var unusable []Unusable
+	for _, k := range kept {
+		s, err := read(ctx, in, k.At)
+		if err == nil {
+			err = fits(ctx, log, last, s.Info.At)
+		}
+		if ctx.Err() != nil {
+			return nil, unusable, context.Cause(ctx)
+		}
+		if err == nil {
+			return s, unusable, nil
+		}
+		unusable = append(unusable, Unusable{k.At, err})
+	}
+	return nil, unusable, nil
+}
+
+// reaches reports whether the log goes on right behind a snapshot, or behind nothing.
+func reaches(ctx context.Context, log Log, s *Snapshot) bool {
+	at := messages.Sequence(0)
+	if s != nil {
+		at = s.Info.At.Last
+	}
+	if _, err := log.Get(ctx, at+1); !errors.Is(err, ErrNotFound) {
+		return err == nil
+	}
+	last, err := log.Last(ctx)
+	return err == nil && last == at
 }
 
 func list(all []Unusable) string {
