@@ -64,6 +64,9 @@ func (a *attempt) try(ctx context.Context, now standing, in, out proto.Message) 
 	if ctx.Err() != nil {
 		return notSent{context.Cause(ctx)}
 	}
+	if now.reign.Err() != nil {
+		return notSent{context.Cause(now.reign)}
+	}
 	if err := current(now.leadership, a.topic); err != nil {
 		return err
 	}
@@ -109,16 +112,22 @@ func final(err error) bool {
 }
 
 // closed reports whether an error says that there will be no more answers.
-func closed(err error) bool { return err == errClientClosed || err == errConnectionClosed }
+func closed(err error) bool {
+	var e *messages.Error
+	return errors.As(err, &e) && (e == errClientClosed || e == errConnectionClosed)
+}
 
 // refused reports whether an error of a try proves that its request has not been carried out: it never left, nobody took
 // it, or the leader says so.
 func refused(err error) bool {
+	if errors.As(err, &notSent{}) {
+		return true
+	}
 	var e *messages.Error
 	if errors.As(err, &e) {
 		return !isCode(e, messages.CodeOutcomeUnknown, messages.CodeInternal, messages.CodeUnavailable)
 	}
-	return errors.As(err, &notSent{}) || errors.Is(err, errNoLeader) || errors.Is(err, nats.ErrNoResponders) ||
+	return errors.Is(err, errNoLeader) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
 }
 
