@@ -21,7 +21,7 @@ func (s *State) flush(env actors.Env, fx *actors.Effects) {
 		fx.Publish = append(fx.Publish, batch)
 	}
 	if len(s.gathered) > 0 || len(s.removals) > 0 {
-		s.flushing = true
+		s.flushing, s.flushDue = true, env.Now+again
 		fx.Wakes = append(fx.Wakes, actors.Wake{After: again, Msg: actors.Flush{}})
 	} else {
 		s.order = nil
@@ -36,13 +36,19 @@ func (s *State) flush(env actors.Env, fx *actors.Effects) {
 // order to remove its topic was sent; the broker would make the replica again.
 func (s *State) dropDeleted(env actors.Env) {
 	exists := map[messages.TopicID]bool{}
+	var last messages.TopicID // most are of one topic
+	drop := false
 	for id := range s.gathered {
-		there, looked := exists[id.Topic]
-		if !looked {
-			_, there = env.Cluster.Topic(id.Topic)
-			exists[id.Topic] = there
+		if id.Topic != last || last.IsZero() {
+			there, looked := exists[id.Topic]
+			if !looked {
+				_, there = env.Cluster.Topic(id.Topic)
+				exists[id.Topic] = there
+			}
+			_, gone := s.removing[id.Topic]
+			last, drop = id.Topic, gone || !there
 		}
-		if _, gone := s.removing[id.Topic]; gone || !there {
+		if drop {
 			delete(s.gathered, id)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	maxBytes       = 512 << 10 // of one batch, but for a single item that is larger
 	maxBatches     = 8         // in one step; the next one follows at once
 	gather         = 2 * time.Millisecond
+	gatherFenced   = 20 * time.Millisecond
 	again          = time.Millisecond // pause before the next step when one was not enough
 )
 
@@ -38,7 +39,8 @@ type State struct {
 	order    []messages.PartitionID
 	removals []removal
 	removing map[messages.TopicID]struct{}
-	flushing bool // a Flush is on its way
+	flushing bool          // a Flush is on its way
+	flushDue time.Duration // when the earliest of them comes
 
 	// lastSent is when the last batch with content was sent, quiet how many empty ones followed. While watching, the look
 	// at the quiet with number look comes at lookDue; others are ignored.
