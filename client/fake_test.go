@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,13 @@ func (f *fake) answerFetch(body []byte) proto.Message {
 	r := &pb.FetchRequest{}
 	must(f.t, proto.Unmarshal(body, r))
 	return f.fetch(r)
+}
+
+// sent returns the produce requests so far.
+func (f *fake) sent() []*pb.ProduceRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.produced)
 }
 
 func (f *fake) set(change func()) {

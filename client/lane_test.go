@@ -42,8 +42,8 @@ func TestABatchIsSentAgainAsItWas(t *testing.T) {
 			if r := f.one(f.producer(ProducerOptions{RequestTimeout: 50 * time.Millisecond}), "x"); r.Err != nil || r.Offset != 7 {
 				t.Fatalf("result %+v", r)
 			}
-			if len(f.produced) != 2 || !proto.Equal(f.produced[0], f.produced[1]) {
-				t.Errorf("sent %v", f.produced)
+			if len(f.sent()) != 2 || !proto.Equal(f.sent()[0], f.sent()[1]) {
+				t.Errorf("sent %v", f.sent())
 			}
 		})
 	}
@@ -56,8 +56,8 @@ func TestWhatNoRetryMendsIsAnError(t *testing.T) {
 		f.produce = func(int, *pb.ProduceRequest) proto.Message { return refusal(code) }
 		r := f.one(f.producer(ProducerOptions{}), "x")
 		wantCode(t, r.Err, code)
-		if r.Offset != -1 || len(f.produced) != 1 {
-			t.Errorf("%s: %d tries, %+v", code, len(f.produced), r)
+		if r.Offset != -1 || len(f.sent()) != 1 {
+			t.Errorf("%s: %d tries, %+v", code, len(f.sent()), r)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestSequencesOfABatchThatFailedAreNotUsedAgain(t *testing.T) {
 	var ids []uint64
 	for i, code := range []messages.Code{"", messages.CodeOutcomeUnknown, messages.CodeTooLarge, "", ""} {
 		wantCode(t, f.one(p, fmt.Sprint(i)).Err, code)
-		r := f.produced[i].GetBatch()
+		r := f.sent()[i].GetBatch()
 		if want := int64(map[int]int{1: 1, 4: 1}[i]); r.GetBaseSequence() != want {
 			t.Errorf("batch %d has sequence %d, want %d", i, r.GetBaseSequence(), want)
 		}
@@ -117,8 +117,8 @@ func TestAForgottenProducerBeginsAnewOnlyWhenNothingMayBeStored(t *testing.T) {
 	} {
 		f, r := script(x.acks, x.answers...)
 		wantCode(t, r.Err, x.code)
-		last := f.produced[len(f.produced)-1].GetBatch()
-		if x.code == "" && (last.GetBaseSequence() != 0 || last.GetProducerId() == f.produced[0].GetBatch().GetProducerId()) {
+		last := f.sent()[len(f.sent())-1].GetBatch()
+		if x.code == "" && (last.GetBaseSequence() != 0 || last.GetProducerId() == f.sent()[0].GetBatch().GetProducerId()) {
 			t.Errorf("%s: begins anew with sequence %d", name, last.GetBaseSequence())
 		}
 	}
