@@ -64,13 +64,16 @@ func (s *State) assign(a *pb.Assignment) bool {
 		return true
 	}
 	id := messages.PartitionID{Topic: topic, Index: a.GetPartition()}
-	old, ok := s.gathered[id]
-	if !ok {
-		s.order = append(s.order, id)
-	} else if old.GetPartitionEpoch() > a.GetPartitionEpoch() {
+	at, known := s.places[id]
+	if !known {
+		s.places[id] = s.sent + len(s.gathered)
+		s.gathered = append(s.gathered, gathered{id: id, assignment: a, room: roomOf(a)})
 		return true
 	}
-	s.gathered[id] = a
+	g := &s.gathered[at-s.sent]
+	if g.assignment.GetPartitionEpoch() <= a.GetPartitionEpoch() {
+		g.assignment, g.room = a, roomOf(a)
+	}
 	return true
 }
 
