@@ -318,6 +318,7 @@ func (p *partition) tick(all bool) {
 		p.apply(p.machine.Tick(p.srv.now()), &fx)
 		p.settle(&fx)
 		p.expireConsumers(&fx)
+		p.wakeOutsiders()
 	}
 	p.mu.Unlock()
 	p.srv.carryOut(&fx)
