@@ -29,6 +29,7 @@ func TestABatchIsSentAgainAsItWas(t *testing.T) {
 		"busy":                refusal(messages.CodeBusy),
 		"not the leader":      refusal(messages.CodeNotLeader),
 		"fenced":              refusal(messages.CodeFencedLeaderEpoch),
+		"a deleted namesake":  refusal(messages.CodeUnknownTopicID),
 		"broken disk":         refusal(messages.CodeStorageFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestABatchIsSentAgainAsItWas(t *testing.T) {
 }
 
 func TestWhatNoRetryMendsIsAnError(t *testing.T) {
-	for _, code := range []messages.Code{messages.CodeTooLarge, messages.CodeInvalidRequest, messages.CodeDenied, messages.CodeUnknownTopicID,
+	for _, code := range []messages.Code{messages.CodeTooLarge, messages.CodeInvalidRequest, messages.CodeDenied,
 		messages.CodeOutOfOrderSequence, "A_CODE_OF_THE_FUTURE"} {
 		f := newFake(t, 1)
 		f.produce = func(int, *pb.ProduceRequest) proto.Message { return refusal(code) }
