@@ -195,6 +195,19 @@ func (p *partition) wakeFollowers(urgent bool) {
 	}
 }
 
+// wakeOutsiders looks again at followers outside of the ISR. One that waits for records that nobody writes says nothing new,
+// and yet must go on counting as caught up until it is let in. The caller holds mu.
+func (p *partition) wakeOutsiders() {
+	if p.serving == nil {
+		return
+	}
+	for _, w := range p.watches {
+		if !p.machine.InSync(w.session.follower) {
+			w.session.mark(w, true)
+		}
+	}
+}
+
 // mark puts a watch on the list of its session.
 func (f *fetchSession) mark(w *watch, urgent bool) {
 	f.mu.Lock()

@@ -116,6 +116,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.goDo(s.readLoop)
 	}
 	s.goDo(s.tickLoop)
+	s.goDo(s.watchConnection)
 	var err error
 	if s.replicas, err = s.nc.Subscribe(s.s.subjects.ReplicationWildcard(s.id), s.onReplicaFetch); err != nil {
 		return err
@@ -124,6 +125,23 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 // goDo runs f in a goroutine that halt waits for. After halt it does nothing.
+// watchConnection tells who waits for an answer that the connection has been lost and is back.
+func (s *Server) watchConnection() {
+	back := s.nc.StatusChanged(nats.CONNECTED)
+	defer s.nc.RemoveStatusListener(back)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case _, open := <-back:
+			if !open {
+				return
+			}
+			s.reconnected()
+		}
+	}
+}
+
 func (s *Server) goDo(f func()) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -300,6 +318,7 @@ func (p *partition) tick(all bool) {
 		p.apply(p.machine.Tick(p.srv.now()), &fx)
 		p.settle(&fx)
 		p.expireConsumers(&fx)
+		p.wakeOutsiders()
 	}
 	p.mu.Unlock()
 	p.srv.carryOut(&fx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/highwater-io/highwater/actors"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
 )
@@ -23,7 +24,7 @@ type journalActor struct {
 
 	committer *journal.Committer
 	tickets   journal.Ticket
-	proposals map[journal.Ticket]proposal
+	proposals map[journal.Ticket]*proposal
 	busy      bool  // an order is out
 	over      error // why nothing is committed any more
 	patience  *time.Timer
@@ -37,18 +38,19 @@ type journalActor struct {
 
 // Messages to the journal actor.
 type (
-	// proposal asks for records to be committed; it is answered with an outcome.
+	// proposal is a step with records, which are asked to be committed; it is answered with an outcome. The journal does not
+	// touch its other effects.
 	proposal struct {
 		host        *host
 		incarnation uint64
-		records     []messages.Record
+		effects     actors.Effects
 	}
 	// impatient says that nothing has been committed for AppendLimit.
 	impatient struct{ wait uint64 }
 )
 
 func newJournalActor(t *Tree, at journal.Position, w journal.Writer, l journal.Limits) *journalActor {
-	j := &journalActor{tree: t, committer: journal.NewCommitter(at, w, l), proposals: map[journal.Ticket]proposal{}}
+	j := &journalActor{tree: t, committer: journal.NewCommitter(at, w, l), proposals: map[journal.Ticket]*proposal{}}
 	j.mailbox.dispatch = t.apart
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
@@ -56,7 +58,7 @@ func newJournalActor(t *Tree, at journal.Position, w journal.Writer, l journal.L
 
 // propose hands a proposal to the actor; anybody may call it. It is never refused here: an actor has at most one on the
 // way, so their number is bounded, and the records of a fence must not be turned away.
-func (j *journalActor) propose(p proposal) { j.mailbox.post(laneOrdinary, p, 0) }
+func (j *journalActor) propose(p *proposal) { j.mailbox.post(laneOrdinary, p, 0) }
 
 // Receive handles one message.
 func (j *journalActor) Receive(ctx actor.Context) {
@@ -66,7 +68,7 @@ func (j *journalActor) Receive(ctx actor.Context) {
 		}
 	}()
 	switch m := ctx.Message().(type) {
-	case proposal:
+	case *proposal:
 		j.take(m)
 	case journal.Result:
 		if j.over != nil {
@@ -91,17 +93,16 @@ func (j *journalActor) Receive(ctx actor.Context) {
 }
 
 // take gives a proposal to the committer. What the committer will not write is the host's fault alone.
-func (j *journalActor) take(p proposal) {
+func (j *journalActor) take(p *proposal) {
 	if j.over != nil {
 		p.answer(0, j.refusal())
 		return
 	}
 	j.tickets++
-	if err := j.enqueue(j.tickets, p.records); err != nil {
+	if err := j.enqueue(j.tickets, p.effects.Records); err != nil {
 		p.answer(0, messages.AsError(err))
 		return
 	}
-	p.records = nil
 	j.proposals[j.tickets] = p
 }
 
@@ -236,6 +237,6 @@ func (j *journalActor) refusal() *messages.Error {
 		WithHint("ask again; what was stored stays stored")
 }
 
-func (p proposal) answer(at messages.Sequence, err *messages.Error) {
+func (p *proposal) answer(at messages.Sequence, err *messages.Error) {
 	p.host.mailbox.post(laneUrgent, outcome{incarnation: p.incarnation, at: at, err: err}, 0)
 }

@@ -37,7 +37,7 @@ func serveIn(t *testing.T, dir string) (string, func()) {
 func command(t *testing.T, want int, args ...string) (string, string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	if got := run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &err}); got != want {
+	if got := run(args, streams{in: strings.NewReader(""), out: &out, err: &err}); got != want {
 		t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, want, out.String(), err.String())
 	}
 	return out.String(), err.String()
