@@ -35,6 +35,24 @@ func crash(t *testing.T, c *Controller) {
 	}
 }
 
+// logBuffer keeps what many goroutines log.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // launch starts a controller that may be crashed.
 func launch(t *testing.T, dir string, change func(*Config)) *Controller {
 	t.Helper()
@@ -163,7 +181,7 @@ func TestTheCatalogSurvivesAKillThroughSnapshotAndTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	crash(t, c)
-	var logs bytes.Buffer
+	var logs logBuffer
 	logger := zerolog.New(&logs)
 	c = start(t, dir, func(c *Config) { c.Logger = &logger })
 	if got := state(c.catalog); !slices.Equal(got, before) {
