@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"time"
@@ -96,8 +97,8 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 }
 
 func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerolog.Logger, id messages.BrokerID, opts []broker.Option) error {
-	nc, err := a.connect("highwater-broker-" + string(id))
-	if err != nil {
+	nc, err := a.awaitConnection(ctx, "highwater-broker-"+string(id), log)
+	if err != nil || nc == nil {
 		return err
 	}
 	defer nc.Close()
@@ -120,6 +121,25 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	}
 	log.Info().Msg("stopped")
 	return nil
+}
+
+// awaitConnection connects to NATS, with growing pauses for as long as nobody listens: a broker may be started before the
+// controller that embeds the server. No connection and no error when the context ends first.
+func (a *app) awaitConnection(ctx context.Context, name string, log zerolog.Logger) (*nats.Conn, error) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		nc, err := a.connect(name)
+		if messages.CodeOf(err) != messages.CodeUnavailable {
+			return nc, err
+		}
+		log.Warn().Err(err).Msg("waiting for NATS")
+		jittered := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-jittered.C:
+		case <-ctx.Done():
+			jittered.Stop()
+			return nil, nil
+		}
+	}
 }
 
 // stopTime is how long to wait for the controller to let a broker go: hardly, when NATS is gone already.
