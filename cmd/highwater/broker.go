@@ -82,13 +82,12 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 		ctx, cancel = a.childContext(ctx)
 		defer cancel()
 	}
-	log := a.logger().With().Str("broker", b.id).Logger()
 	storage, err := pebblelog.Open(b.dir, pebblelog.Options{Sync: sync, Interval: b.interval})
 	if err != nil {
 		return err
 	}
-	err = a.serveBroker(ctx, storage, log, id, []broker.Option{
-		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(log), broker.WithVersion(version()),
+	err = a.serveBroker(ctx, storage, id, []broker.Option{
+		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(a.logger()), broker.WithVersion(version()),
 	})
 	if closing := storage.Close(); err == nil {
 		err = closing
@@ -96,7 +95,8 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 	return err
 }
 
-func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerolog.Logger, id messages.BrokerID, opts []broker.Option) error {
+func (a *app) serveBroker(ctx context.Context, storage broker.Storage, id messages.BrokerID, opts []broker.Option) error {
+	log := a.logger().With().Str("broker", string(id)).Logger()
 	nc, err := a.awaitConnection(ctx, "highwater-broker-"+string(id), log)
 	if err != nil || nc == nil {
 		return err
@@ -106,7 +106,6 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	if err != nil {
 		return err
 	}
-	log.Info().Msg("registered")
 	select {
 	case <-s.Done():
 		s.Close()
