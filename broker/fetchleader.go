@@ -65,6 +65,12 @@ func (s *Server) onReplicaFetch(m *nats.Msg) {
 	}
 	s.mu.Lock()
 	f := s.sessions[follower]
+	if f == nil && !s.peers[follower] {
+		s.mu.Unlock()
+		s.respond(m.Reply, &pb.ReplicaFetchResponse{Error: messages.Errorf(messages.CodeUnknownLeaderEpoch,
+			"%s is not known as a replica of anything here yet", follower).Proto()})
+		return
+	}
 	if f == nil {
 		f = &fetchSession{srv: s, follower: follower, requests: make(chan *nats.Msg, fetchBacklog), signal: make(chan struct{}, 1),
 			watches: map[messages.PartitionID]*watch{}}

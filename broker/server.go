@@ -51,6 +51,7 @@ type Server struct {
 	onDisk   map[messages.PartitionID]messages.TopicName
 	fetchers map[messages.BrokerID]*fetcher
 	sessions map[messages.BrokerID]*fetchSession
+	peers    map[messages.BrokerID]bool // whoever was assigned a replica of a partition of this broker
 	missing  []messages.TopicID
 	openers  chan *partition
 	removals map[messages.TopicID]bool // ordered, not confirmed yet
@@ -89,6 +90,7 @@ func newServer(nc *nats.Conn, id ID, storage Storage, cfg config) (*Server, erro
 		log:   cfg.logger.With().Str("broker", string(id)).Logger(),
 		parts: map[messages.PartitionID]*partition{}, onDisk: make(map[messages.PartitionID]messages.TopicName, len(held)),
 		fetchers: map[messages.BrokerID]*fetcher{}, sessions: map[messages.BrokerID]*fetchSession{},
+		peers:    map[messages.BrokerID]bool{},
 		removals: map[messages.TopicID]bool{}, reads: make(chan readJob, maxReads), openers: make(chan *partition, 1<<16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.payload = int(nc.MaxPayload()) - payloadMargin

@@ -128,6 +128,25 @@ func TestB49BrokersWaitForTheirController(t *testing.T) {
 	})
 }
 
+// The same where the server is the controller's own: there is not even a NATS to wait at.
+func TestB49BrokersWaitForTheServerOfTheirController(t *testing.T) {
+	c := &cluster{t: t, dir: t.TempDir(), address: freeAddress(t), brokers: map[messages.BrokerID]*process{}}
+	for _, b := range []messages.BrokerID{"b1", "b2"} {
+		c.startBroker(b)
+		eventually(t, 10*time.Second, string(b)+" waits", func() error {
+			raw, err := os.ReadFile(c.brokers[b].log)
+			if err == nil && !strings.Contains(string(raw), "waiting for NATS") {
+				err = fmt.Errorf("%s", raw)
+			}
+			return err
+		})
+	}
+	c.startController()
+	c.connect()
+	c.controllerReady()
+	c.allActive(2)
+}
+
 // The controller's store is gone, or older than what brokers have heard of. Nothing is decided from it, nothing is deleted,
 // and with the right store everything is as it was.
 func TestB119B120AnOlderOrEmptyStoreDecidesNothing(t *testing.T) {

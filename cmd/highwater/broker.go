@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"time"
@@ -81,13 +82,12 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 		ctx, cancel = a.childContext(ctx)
 		defer cancel()
 	}
-	log := a.logger().With().Str("broker", b.id).Logger()
 	storage, err := pebblelog.Open(b.dir, pebblelog.Options{Sync: sync, Interval: b.interval})
 	if err != nil {
 		return err
 	}
-	err = a.serveBroker(ctx, storage, log, id, []broker.Option{
-		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(log), broker.WithVersion(version()),
+	err = a.serveBroker(ctx, storage, id, []broker.Option{
+		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(a.logger()), broker.WithVersion(version()),
 	})
 	if closing := storage.Close(); err == nil {
 		err = closing
@@ -95,9 +95,10 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 	return err
 }
 
-func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerolog.Logger, id messages.BrokerID, opts []broker.Option) error {
-	nc, err := a.connect("highwater-broker-" + string(id))
-	if err != nil {
+func (a *app) serveBroker(ctx context.Context, storage broker.Storage, id messages.BrokerID, opts []broker.Option) error {
+	log := a.logger().With().Str("broker", string(id)).Logger()
+	nc, err := a.awaitConnection(ctx, "highwater-broker-"+string(id), log)
+	if err != nil || nc == nil {
 		return err
 	}
 	defer nc.Close()
@@ -105,7 +106,6 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	if err != nil {
 		return err
 	}
-	log.Info().Msg("registered")
 	select {
 	case <-s.Done():
 		s.Close()
@@ -120,6 +120,25 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	}
 	log.Info().Msg("stopped")
 	return nil
+}
+
+// awaitConnection connects to NATS, with growing pauses for as long as nobody listens: a broker may be started before the
+// controller that embeds the server. No connection and no error when the context ends first.
+func (a *app) awaitConnection(ctx context.Context, name string, log zerolog.Logger) (*nats.Conn, error) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		nc, err := a.connect(name)
+		if messages.CodeOf(err) != messages.CodeUnavailable {
+			return nc, err
+		}
+		log.Warn().Err(err).Msg("waiting for NATS")
+		jittered := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-jittered.C:
+		case <-ctx.Done():
+			jittered.Stop()
+			return nil, nil
+		}
+	}
 }
 
 // stopTime is how long to wait for the controller to let a broker go: hardly, when NATS is gone already.

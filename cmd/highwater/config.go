@@ -97,6 +97,9 @@ func loadConfig(path string, flags *pflag.FlagSet) (loadedConfig, error) {
 	}
 	var unreadable error
 	environment := envprovider.Provider(".", envprovider.Opt{Prefix: "HIGHWATER_", TransformFunc: func(name, value string) (string, any) {
+		if value == "" {
+			return "", nil // as if it were not set
+		}
 		key, value, err := fromEnvironment(name, value)
 		unreadable = errors.Join(unreadable, err)
 		return key, value
