@@ -113,7 +113,7 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, id messag
 	case <-ctx.Done():
 	}
 	log.Info().Msg("stopping: handing over leaderships")
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime(nc))
+	bounded, cancel := stopContext(nc)
 	defer cancel()
 	if err := s.Shutdown(bounded); err != nil {
 		return errNotRunning{fmt.Errorf("the broker did not stop in order: %w", err)}
@@ -141,12 +141,28 @@ func (a *app) awaitConnection(ctx context.Context, name string, log zerolog.Logg
 	}
 }
 
-// stopTime is how long to wait for the controller to let a broker go: hardly, when NATS is gone already.
-func stopTime(nc *nats.Conn) time.Duration {
-	if !nc.IsConnected() {
-		return time.Second
-	}
-	return shutdownTime
+// goneTime is how long a broker that stops waits for NATS to come back, so that somebody can let it go.
+const goneTime = time.Second
+
+// stopContext bounds an orderly stop: by shutdownTime, or when NATS has been gone for goneTime.
+func stopContext(nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	go func() {
+		look := time.NewTicker(goneTime / 10)
+		defer look.Stop()
+		for last := time.Now(); time.Since(last) < goneTime; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			if nc.IsConnected() {
+				last = time.Now()
+			}
+		}
+		cancel()
+	}()
+	return ctx, cancel
 }
 
 // childContext ends also with standard input, which the parent holds open: a broker never outlives the process that started

@@ -52,37 +52,37 @@ func on(t *testing.T, c devCluster, stdin string, args ...string) string {
 }
 
 func TestDevStopsInOrderAndLeavesNothing(t *testing.T) {
-	for name, s := range map[string]syscall.Signal{"interrupt": syscall.SIGINT, "SIGTERM": syscall.SIGTERM} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			d, about := dev(t, "--data-dir", dir)
-			if len(about.Brokers) != 3 || about.Brokers[2].Rack != "r3" || about.Controller != d.cmd.Process.Pid || about.DataDir != dir {
-				t.Errorf("dev says %+v", about)
-			}
-			on(t, about, "", "topic", "create", "t", "-p", "6")
-			on(t, about, "a\nb\nc\n", "produce", "t")
-			d.signal(s)
-			if code := d.ends(); code != 0 {
-				t.Errorf("ends with %d: %s", code, d.stderr())
-			}
-			if said := d.stderr(); said != "stopping\n" {
-				t.Errorf("says %q", said)
-			}
-			for _, b := range about.Brokers {
-				if alive(b.PID) {
-					t.Errorf("broker %s goes on", b.ID)
-				}
-				if log := logOf(t, b); !strings.Contains(log, `"message":"stopped"`) || strings.Contains(log, `"level":"error"`) {
-					t.Errorf("broker %s did not end in order:\n%s", b.ID, log)
-				}
-			}
-			again, about := dev(t, "--data-dir", dir)
-			if got := strings.Fields(on(t, about, "", "consume", "t", "--from-beginning", "--exit-at-end")); len(got) != 3 {
-				t.Errorf("after the next start %v is read", got)
-			}
-			again.signal(s)
-			again.ends()
-		})
+	dir := t.TempDir()
+	d, about := dev(t, "--data-dir", dir)
+	if len(about.Brokers) != 3 || about.Brokers[2].Rack != "r3" || about.Controller != d.cmd.Process.Pid || about.DataDir != dir {
+		t.Errorf("dev says %+v", about)
+	}
+	on(t, about, "", "topic", "create", "t", "-p", "6")
+	on(t, about, "a\nb\nc\n", "produce", "t")
+	stopsInOrder(t, d, about, syscall.SIGINT)
+	d, about = dev(t, "--data-dir", dir)
+	if got := strings.Fields(on(t, about, "", "consume", "t", "--from-beginning", "--exit-at-end")); len(got) != 3 {
+		t.Errorf("after the next start %v is read", got)
+	}
+	stopsInOrder(t, d, about, syscall.SIGTERM)
+}
+
+func stopsInOrder(t *testing.T, d *daemon, about devCluster, s os.Signal) {
+	t.Helper()
+	d.signal(s)
+	if code := d.ends(); code != 0 {
+		t.Errorf("ends with %d: %s", code, d.stderr())
+	}
+	if said := d.stderr(); said != "stopping\n" {
+		t.Errorf("says %q", said)
+	}
+	for _, b := range about.Brokers {
+		if alive(b.PID) {
+			t.Errorf("broker %s goes on", b.ID)
+		}
+		if log := logOf(t, b); !strings.Contains(log, `"message":"stopped"`) || strings.Contains(log, `"level":"error"`) {
+			t.Errorf("broker %s did not end in order:\n%s", b.ID, log)
+		}
 	}
 }
 
