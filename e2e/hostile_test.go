@@ -45,6 +45,7 @@ var doors = []door{
 	{"hw.e2e.brk.v1.*.removed", "ask", (*hostile).removed},
 	{"hw.e2e.ctl.v1.*.topic.create", "ask", (*hostile).create},
 	{"hw.e2e.ctl.v1.*.topic.delete", "ask", (*hostile).remove},
+	{"hw.e2e.ctl.v1.*.snapshot.read", "read", (*hostile).snapshotRead}, // the first question begins an export
 	{"hw.e2e.mon.v1.health", "read", nil},
 	{"hw.e2e.mon.v1.overview", "read", nil},
 	{"hw.e2e.mon.v1.brokers", "read", nil},
@@ -305,6 +306,10 @@ func (h *hostile) data(subject string) proto.Message {
 }
 
 // replicaFetch makes requests of a follower that nobody knows.
+func (h *hostile) snapshotRead(string) proto.Message {
+	return &pb.SnapshotReadRequest{Export: "nonsense", Page: h.rng.Uint64()}
+}
+
 func (h *hostile) replicaFetch(string) proto.Message {
 	list := []*pb.ReplicaFetchRequest{
 		{Follower: "nobody", Session: 99, Round: 3}, {Follower: "b1"}, {}, {Follower: "nobody", Session: 1 << 63, Round: 1 << 63},
