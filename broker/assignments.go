@@ -49,6 +49,9 @@ func (s *Server) assigned(a Assignment) {
 			followedEpoch: messages.NoLeaderEpoch - 1, tail: tail{total: &s.tailBytes}, first: s.first}
 		s.parts[id] = p
 	}
+	for _, r := range a.Replicas {
+		s.peers[r] = true
+	}
 	s.mu.Unlock()
 	p.assign(a.wire)
 }

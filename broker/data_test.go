@@ -3,6 +3,7 @@ package broker_test
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -134,6 +135,7 @@ func TestUnreadableRequestsAreRefused(t *testing.T) {
 		"a record of garbage":  request([]byte{0x1a, 2, 0x0a, 9}),
 		"a header that is not": request([]byte{0x1a, 2, 0x20, 1}),
 		"two batches":          append(request(good), request(good)[18:]...),
+		"unknown acks":         append(request(good), 0x10, 77),
 	} {
 		m, err := c.client.Request(c.subject(p, topic, 0, messages.VerbProduce), data, 2*time.Second)
 		if err != nil {
@@ -144,15 +146,39 @@ func TestUnreadableRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v %v", name, resp, err)
 		}
 	}
+	m, err := c.client.Request(c.subject(p, topic, 0, "nonsense"), nil, 2*time.Second)
+	resp := &pb.ProduceResponse{}
+	if err != nil || proto.Unmarshal(m.Data, resp) != nil || resp.GetError().GetCode() != string(messages.CodeInvalidRequest) {
+		t.Errorf("an unknown verb: %v, %v", resp, err)
+	}
 	other := p
 	other.Topic[0]++
-	resp := &pb.ProduceResponse{}
+	resp = &pb.ProduceResponse{}
 	if err := call(c.client, c.subject(p, topic, 0, messages.VerbProduce), &pb.ProduceRequest{TopicId: other.Topic.Bytes(),
 		Batch: &pb.RecordBatch{Records: records("x")}}, resp); err != nil || resp.GetError().GetCode() != string(messages.CodeUnknownTopicID) {
 		t.Errorf("another topic's id: %v, %v", resp, err)
 	}
 	if got := c.values(p, topic); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("stored: %v", got)
+	}
+}
+
+// Whoever fetches under a name that is no replica of anything here costs nothing that stays.
+func TestStrangersGetNoFetchSession(t *testing.T) {
+	c := newCluster(t, "b1", "b2")
+	c.producer(c.topic(1, "b1", "b2")).send("a")
+	before := runtime.NumGoroutine()
+	subjects := messages.NewSubjects(clusterName)
+	for i := range 300 {
+		name := messages.BrokerID(fmt.Sprintf("stranger%d", i))
+		resp := &pb.ReplicaFetchResponse{}
+		err := call(c.client, subjects.Replication("b1", name), &pb.ReplicaFetchRequest{Follower: string(name)}, resp)
+		if err != nil || resp.GetError().GetCode() != string(messages.CodeUnknownLeaderEpoch) {
+			t.Fatalf("%s: %v, %v", name, resp, err)
+		}
+	}
+	if after := runtime.NumGoroutine(); after > before+100 {
+		t.Errorf("%d goroutines before, %d after", before, after)
 	}
 }
 

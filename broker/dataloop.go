@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/highwater-io/highwater/messages"
+	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
 // dataLoop takes the clients' requests of some of the led partitions. A partition stays with one loop, so that the
@@ -62,6 +63,9 @@ func (s *Server) serveLoop(l *dataLoop) {
 				s.produce(sub, m)
 			case strings.HasSuffix(m.Subject, "."+string(messages.VerbFetch)):
 				s.fetch(sub, m)
+			default:
+				s.respond(m.Reply, &pb.ProduceResponse{Error: messages.Errorf(messages.CodeInvalidRequest,
+					"a leader knows the verbs %s and %s", messages.VerbProduce, messages.VerbFetch).Proto()})
 			}
 		}
 	}

@@ -14,7 +14,8 @@
 //	batcher.go       ISR proposals and leader reports, many partitions a message, one message in flight
 //	member.go        Join; roles.go drives a Handler; leadership.go is what a leader holds
 //	server.go        Serve; partition.go is one replica under its lock, writer.go the only place that changes the storage,
-//	                 fetchleader.go and fetchfollower.go the two ends of a fetch session, data.go produce and fetch
+//	                 fetchleader.go and fetchfollower.go the two ends of a fetch session; dataloop.go takes the requests
+//	                 of clients, produce.go and consume.go answer them
 //
 // Concurrency of Serve: one lock a partition, held for memory work only. All changes of the storage go through one
 // writer goroutine, which merges what many partitions want written into one Storage.Write.

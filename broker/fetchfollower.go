@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,7 @@ type fetcher struct {
 	srv    *Server
 	leader messages.BrokerID
 	signal chan struct{}
+	lost   atomic.Bool // the connection was: what was in flight will not be answered
 
 	mu      sync.Mutex
 	parts   map[*partition]bool
@@ -136,7 +138,7 @@ func (f *fetcher) run() {
 				f.onAnswer(m, n)
 			}
 		}
-		if f.inFlight && !time.Now().Before(f.deadline) {
+		if lost := f.lost.Swap(false); f.inFlight && (lost || !time.Now().Before(f.deadline)) {
 			f.reset("no answer")
 		}
 		f.resume()
@@ -144,6 +146,16 @@ func (f *fetcher) run() {
 			f.send(inbox)
 		}
 		timer.Reset(f.next())
+	}
+}
+
+// reconnected tells the fetchers that what they have asked before a reconnect will not be answered.
+func (s *Server) reconnected() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, f := range s.fetchers {
+		f.lost.Store(true)
+		notify(f.signal)
 	}
 }
 

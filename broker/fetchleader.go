@@ -65,6 +65,12 @@ func (s *Server) onReplicaFetch(m *nats.Msg) {
 	}
 	s.mu.Lock()
 	f := s.sessions[follower]
+	if f == nil && !s.peers[follower] {
+		s.mu.Unlock()
+		s.respond(m.Reply, &pb.ReplicaFetchResponse{Error: messages.Errorf(messages.CodeUnknownLeaderEpoch,
+			"%s is not known as a replica of anything here yet", follower).Proto()})
+		return
+	}
 	if f == nil {
 		f = &fetchSession{srv: s, follower: follower, requests: make(chan *nats.Msg, fetchBacklog), signal: make(chan struct{}, 1),
 			watches: map[messages.PartitionID]*watch{}}
@@ -192,6 +198,19 @@ func (f *fetchSession) unwatch(id messages.PartitionID) {
 func (p *partition) wakeFollowers(urgent bool) {
 	for _, w := range p.watches {
 		w.session.mark(w, urgent)
+	}
+}
+
+// wakeOutsiders looks again at followers outside of the ISR. One that waits for records that nobody writes says nothing new,
+// and yet must go on counting as caught up until it is let in. The caller holds mu.
+func (p *partition) wakeOutsiders() {
+	if p.serving == nil {
+		return
+	}
+	for _, w := range p.watches {
+		if !p.machine.InSync(w.session.follower) {
+			w.session.mark(w, true)
+		}
 	}
 }
 

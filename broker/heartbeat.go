@@ -62,7 +62,7 @@ func (l *life) onBeat(b beat) error {
 	}
 	l.take(b)
 	if l.overdue() || l.resync || l.feed.synced && l.highest().Controller > l.feed.controller {
-		// After a reconnect, and under a new controller, whose feed may stay silent for long, only a snapshot tells.
+		// After a reconnect, a fence, and under a new controller, whose feed may stay silent for long, only a snapshot tells.
 		l.resync = false
 		l.feed.lose(nil)
 		l.takeSnapshot()
@@ -83,6 +83,9 @@ func (l *life) take(b beat) {
 		l.lease.end()
 	} else {
 		l.lease.grant(b.generation, b.sent, d)
+	}
+	if fenced && !was && !stopping {
+		l.resync = true // what the fence has deposed it from may have been said and lost
 	}
 	if was != fenced {
 		l.log.Info().Bool("fenced", fenced).Msg("fence changed")

@@ -97,7 +97,7 @@ func parseProduce(data []byte) (*produceRequest, *messages.Error) {
 		case 1:
 			req.topic = b
 		case 2:
-			req.acks = pb.Acks(v)
+			req.acks = pb.Acks(min(v, 1<<30))
 		case 3:
 			if body != nil || b == nil {
 				return false // parts of a batch are not merged
@@ -110,6 +110,9 @@ func parseProduce(data []byte) (*produceRequest, *messages.Error) {
 	})
 	if !ok || body == nil {
 		return nil, unreadable("produce request")
+	}
+	if req.acks > pb.Acks_ACKS_LEADER {
+		return nil, messages.Errorf(messages.CodeInvalidRequest, "acks are %d; 1 is all, 2 the leader", req.acks)
 	}
 	var err *messages.Error
 	req.batch, err = seal(body)

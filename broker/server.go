@@ -51,6 +51,7 @@ type Server struct {
 	onDisk   map[messages.PartitionID]messages.TopicName
 	fetchers map[messages.BrokerID]*fetcher
 	sessions map[messages.BrokerID]*fetchSession
+	peers    map[messages.BrokerID]bool // whoever was assigned a replica of a partition of this broker
 	missing  []messages.TopicID
 	openers  chan *partition
 	removals map[messages.TopicID]bool // ordered, not confirmed yet
@@ -89,6 +90,7 @@ func newServer(nc *nats.Conn, id ID, storage Storage, cfg config) (*Server, erro
 		log:   cfg.logger.With().Str("broker", string(id)).Logger(),
 		parts: map[messages.PartitionID]*partition{}, onDisk: make(map[messages.PartitionID]messages.TopicName, len(held)),
 		fetchers: map[messages.BrokerID]*fetcher{}, sessions: map[messages.BrokerID]*fetchSession{},
+		peers:    map[messages.BrokerID]bool{},
 		removals: map[messages.TopicID]bool{}, reads: make(chan readJob, maxReads), openers: make(chan *partition, 1<<16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.payload = int(nc.MaxPayload()) - payloadMargin
@@ -116,6 +118,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.goDo(s.readLoop)
 	}
 	s.goDo(s.tickLoop)
+	s.goDo(s.watchConnection)
 	var err error
 	if s.replicas, err = s.nc.Subscribe(s.s.subjects.ReplicationWildcard(s.id), s.onReplicaFetch); err != nil {
 		return err
@@ -124,6 +127,23 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 // goDo runs f in a goroutine that halt waits for. After halt it does nothing.
+// watchConnection tells who waits for an answer that the connection has been lost and is back.
+func (s *Server) watchConnection() {
+	back := s.nc.StatusChanged(nats.CONNECTED)
+	defer s.nc.RemoveStatusListener(back)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case _, open := <-back:
+			if !open {
+				return
+			}
+			s.reconnected()
+		}
+	}
+}
+
 func (s *Server) goDo(f func()) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -300,6 +320,7 @@ func (p *partition) tick(all bool) {
 		p.apply(p.machine.Tick(p.srv.now()), &fx)
 		p.settle(&fx)
 		p.expireConsumers(&fx)
+		p.wakeOutsiders()
 	}
 	p.mu.Unlock()
 	p.srv.carryOut(&fx)

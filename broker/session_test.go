@@ -288,6 +288,30 @@ func TestANewControllerMeansASnapshot(t *testing.T) {
 	})
 }
 
+// A fence deposes this broker everywhere; the batch that says so, and both of its announcements, may have been lost.
+func TestAFenceMeansASnapshot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newScript()
+		s.assignments = []*pb.Assignment{assignmentFor("b1", 1, 1)}
+		_, b, r := joined(t, s)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l := r.leadership()
+		if l == nil || !l.Current() {
+			t.Fatalf("it does not lead: %v", r.seen())
+		}
+		b.set(func() {
+			s.fenced = true
+			s.assignments = []*pb.Assignment{assignmentFor("b2", 2, 2)}
+		})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.Current() {
+			t.Errorf("it still takes itself for the leader: %v", r.seen())
+		}
+	})
+}
+
 func TestOneHeartbeatIsInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newScript()

@@ -21,7 +21,7 @@ var (
 	errSilent = errors.New("the leader does not answer")
 )
 
-// notSent is the end of a context before there was a request.
+// notSent is why there was no request.
 type notSent struct{ error }
 
 // Unwrap returns why.
@@ -64,8 +64,11 @@ func (a *attempt) try(ctx context.Context, now standing, in, out proto.Message) 
 	if ctx.Err() != nil {
 		return notSent{context.Cause(ctx)}
 	}
+	if now.reign.Err() != nil {
+		return notSent{context.Cause(now.reign)}
+	}
 	if err := current(now.leadership, a.topic); err != nil {
-		return err
+		return notSent{err}
 	}
 	if now.leadership.GetLeader() == "" {
 		return errNoLeader
@@ -104,21 +107,31 @@ func final(err error) bool {
 	switch e.Code {
 	case messages.CodeFencedLeaderEpoch, messages.CodeStorageFailed:
 		return false // there is, or will be, another leader
+	case messages.CodeUnknownTopicID:
+		// A leader of a deleted topic may still answer on the subject that it shares with its successor of the same name. What
+		// counts is what the controller says.
+		return errors.As(err, &notSent{})
 	}
 	return closed(err) || !e.Retryable()
 }
 
 // closed reports whether an error says that there will be no more answers.
-func closed(err error) bool { return err == errClientClosed || err == errConnectionClosed }
+func closed(err error) bool {
+	var e *messages.Error
+	return errors.As(err, &e) && (e == errClientClosed || e == errConnectionClosed)
+}
 
 // refused reports whether an error of a try proves that its request has not been carried out: it never left, nobody took
-// it, or the leader says so.
+// it, or the leader of this very topic says so.
 func refused(err error) bool {
+	if errors.As(err, &notSent{}) {
+		return true
+	}
 	var e *messages.Error
 	if errors.As(err, &e) {
-		return !isCode(e, messages.CodeOutcomeUnknown, messages.CodeInternal, messages.CodeUnavailable)
+		return !isCode(e, messages.CodeOutcomeUnknown, messages.CodeInternal, messages.CodeUnavailable, messages.CodeUnknownTopicID)
 	}
-	return errors.As(err, &notSent{}) || errors.Is(err, errNoLeader) || errors.Is(err, nats.ErrNoResponders) ||
+	return errors.Is(err, errNoLeader) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
 }
 

@@ -72,10 +72,18 @@ type Config struct {
 	// AppendLimit is how long the journal may take nothing before the controller ends; default 15 s.
 	AppendLimit time.Duration
 
+	// SnapshotEntries and SnapshotBytes are how much the journal may grow until a snapshot is taken, in entries and in bytes;
+	// default 10,000 and 64 MiB. SnapshotInterval is the longest time without one while the journal grows at all; default 1 h.
+	SnapshotEntries  int
+	SnapshotBytes    int64
+	SnapshotInterval time.Duration
+
 	// Logger takes the logs of the process; the default is none. It must not write to NATS.
 	Logger *zerolog.Logger
 
-	wrapLog func(journal.Log) journal.Log // for faults in tests
+	wrapLog       func(journal.Log) journal.Log // for faults in tests
+	wrapSnapshots func(journal.Snapshots) journal.Snapshots
+	snapshotRetry time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -95,6 +103,10 @@ func (c Config) withDefaults() Config {
 	or(&c.RequestTimeout, 30*time.Second)
 	or(&c.AppendTimeout, 5*time.Second)
 	or(&c.AppendLimit, 15*time.Second)
+	or(&c.SnapshotEntries, 10_000)
+	or(&c.SnapshotBytes, 64<<20)
+	or(&c.SnapshotInterval, time.Hour)
+	or(&c.snapshotRetry, snapshotRetry)
 	if c.Logger == nil {
 		nothing := zerolog.Nop()
 		c.Logger = &nothing
@@ -154,6 +166,7 @@ func (c Config) Validate() error {
 	bad(c.MaxOutstanding < 1, "max outstanding must be positive, not %d", c.MaxOutstanding)
 	bad(c.AppendTimeout < 0 || c.AppendLimit < 0 || c.RequestTimeout < 0, "times must be positive")
 	bad(c.AppendTimeout > c.AppendLimit, "the append timeout %v is above the append limit %v", c.AppendTimeout, c.AppendLimit)
+	bad(c.SnapshotEntries < 1 || c.SnapshotBytes < 1 || c.SnapshotInterval < 0, "the limits of snapshots must be positive")
 	errs = append(errs, validateSettings(c.Settings))
 	return errors.Join(errs...)
 }

@@ -27,6 +27,8 @@ type Controller struct {
 	conns   connections
 	client  js.JetStream
 	store   *storeWatch
+	kept    journal.Snapshots
+	purger  journal.Purger
 	origin  time.Time
 
 	// Of a process that shares its journal; nil or unused where it is alone.
@@ -59,9 +61,7 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), term: &term{}, orders: make(chan order, 1),
-		origin: time.Now(), log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
-	c.life, c.endLife = context.WithCancel(context.Background())
+	c := newController(cfg)
 	began := time.Now()
 	begin := c.share
 	if c.alone() {
@@ -79,6 +79,13 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 	c.log.Info().Str("cluster", string(cfg.Cluster)).Str("url", c.URL()).Uint64("controller_epoch", uint64(c.Epoch())).
 		Uint64("revision", uint64(c.current().catalog.Applied())).Dur("took", time.Since(began)).Msg("controller is ready")
 	return c, nil
+}
+
+func newController(cfg Config) *Controller {
+	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), term: &term{}, orders: make(chan order, 1),
+		origin: time.Now(), log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
+	c.life, c.endLife = context.WithCancel(context.Background())
+	return c
 }
 
 func (c *Controller) lock(context.Context) (err error) {
@@ -102,34 +109,23 @@ func (c *Controller) serve(ctx context.Context) (err error) {
 // alone reports whether no other process may stand by for this one.
 func (c *Controller) alone() bool { return !c.cfg.shared() }
 
-// openJournal opens the stream of the journal, or makes it. Servers that form a cluster need a while until they can.
+// openJournal opens the journal and the store of its snapshots, or makes them. Servers that form a cluster need a while until
+// they can.
 func (c *Controller) openJournal(ctx context.Context) (err error) {
 	if c.client, err = js.New(c.conns.journal); err != nil {
 		return messages.Errorf(messages.CodeInternal, "JetStream context: %v", err)
 	}
-	var log journal.Log
 	for {
-		bounded, cancel := context.WithTimeout(ctx, openPatience)
-		log, err = jetstream.Ensure(bounded, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
-		cancel()
-		if err == nil || c.alone() || fatal(err) {
-			break
+		if err = c.ensure(ctx); err == nil || c.alone() || fatal(err) {
+			return err
 		}
-		c.log.Debug().Err(err).Msg("the journal's stream is not there yet")
+		c.log.Debug().Err(err).Msg("the journal's streams are not there yet")
 		select {
 		case <-ctx.Done():
 			return err
 		case <-time.After(openPause):
 		}
 	}
-	if err != nil {
-		return err
-	}
-	if c.cfg.wrapLog != nil {
-		log = c.cfg.wrapLog(log)
-	}
-	c.store = &storeWatch{Log: log}
-	return nil
 }
 
 // How long one try to open the journal may take, and the pause between two.
@@ -138,23 +134,41 @@ const (
 	openPause    = 200 * time.Millisecond
 )
 
+func (c *Controller) ensure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*openPatience)
+	defer cancel()
+	entries, err := jetstream.Ensure(ctx, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	if err != nil {
+		return err
+	}
+	kept, err := jetstream.EnsureSnapshots(ctx, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	if err != nil {
+		return err
+	}
+	c.store, c.kept, c.purger = &storeWatch{Log: entries}, kept, entries
+	if c.cfg.wrapLog != nil {
+		c.store.Log = c.cfg.wrapLog(entries)
+	}
+	if c.cfg.wrapSnapshots != nil {
+		c.kept = c.cfg.wrapSnapshots(kept)
+	}
+	return nil
+}
+
 // claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
 // cluster, unless the data folder knows better.
 func (c *Controller) claim(ctx context.Context) error {
 	catalog := journal.NewCatalog()
-	at, _, err := journal.Recover(ctx, c.store, catalog)
+	from, err := c.recover(ctx, catalog)
 	if err != nil {
 		return err
 	}
-	if damage, n := catalog.Damaged(); n > 0 {
-		c.log.Error().Int("records", n).Stringer("first", damage[0]).Msg("the journal holds records that cannot be used; they are left out")
-	}
-	also, err := c.identity(catalog, at)
+	also, err := c.identity(catalog, from.At)
 	if err != nil {
 		return err
 	}
-	by := claimed{sent: time.Now()}
-	if by.at, by.epoch, err = journal.Claim(ctx, c.store, catalog, at, c.cfg.Name, also...); err != nil {
+	by := claimed{sent: time.Now(), from: from}
+	if by.at, by.epoch, err = journal.Claim(ctx, c.store, catalog, from.At, c.cfg.Name, also...); err != nil {
 		return err
 	}
 	if err := c.remember(catalog); err != nil {
@@ -198,6 +212,25 @@ func (c *Controller) remember(catalog *journal.Catalog) error {
 	return nil
 }
 
+// recover rebuilds an empty catalog from the newest good snapshot and the journal behind it.
+func (c *Controller) recover(ctx context.Context, catalog *journal.Catalog) (journal.Recovery, error) {
+	began, before := time.Now(), c.store.bytes.Load()
+	r, err := journal.RecoverFrom(ctx, c.store, c.kept, catalog)
+	for _, u := range r.Unusable {
+		c.log.Error().Uint64("revision", uint64(u.At)).Err(u.Err).Msg("a snapshot cannot be used; going on with the one before")
+	}
+	if err != nil {
+		return r, err
+	}
+	c.log.Info().Uint64("snapshot", uint64(r.From.At.Last)).Int64("snapshot_bytes", r.From.Bytes).Uint64("replayed", r.Replayed).
+		Int64("replayed_bytes", c.store.bytes.Load()-before).Uint64("revision", uint64(r.At.Last)).Dur("took", time.Since(began)).
+		Msg("the catalog is recovered")
+	if damage, n := catalog.Damaged(); n > 0 {
+		c.log.Error().Int("records", n).Stringer("first", damage[0]).Msg("the journal holds records that cannot be used; they are left out")
+	}
+	return r, nil
+}
+
 // identity returns the record of a new cluster for an empty journal, and checks the one that an older journal has.
 func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]messages.Record, error) {
 	known := catalog.Identity()
@@ -222,7 +255,7 @@ func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]
 	if known != nil {
 		return nil, nil
 	}
-	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings}
+	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings, Store: newClusterID()}
 	c.log.Debug().Str("cluster_id", fresh.ID).Msg("the journal is empty: a claim begins a new cluster")
 	return []messages.Record{fresh}, nil
 }

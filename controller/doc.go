@@ -1,7 +1,7 @@
 // Package controller wires one controller process: an embedded NATS server or connections to one elsewhere, the journal, the
 // tree of actors, and the edge.
 //
-//	lock ─▶ server ─▶ connections ─▶ journal: Recover, Claim ─▶ tree of actors ─▶ edge opened: ready
+//	lock ─▶ server ─▶ connections ─▶ journal: recover, claim ─▶ tree of actors ─▶ edge opened: ready
 //	                                                                                  │ Stop, or a fault
 //	lock ◀─ server ◀─ connections ◀────── tree stopped ◀── answers given ◀── intake stopped
 //
@@ -17,6 +17,9 @@
 //
 // term.go is what a role consists of, standby.go when a standby claims, govern.go the way round, members.go what the
 // processes hear of each other.
+//
+// snapshots.go takes snapshots of the catalog in the background and cuts the journal behind them, export.go gives one to whoever
+// asks, restore.go begins a new journal with one.
 //
 // config.go says what can be set, ports.go what the parts ask of each other, server.go how the embedded server is set up.
 package controller

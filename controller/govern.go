@@ -40,6 +40,14 @@ func (c *Controller) govern(s *standby, t *term) {
 			c.log.Warn().Err(closing).Msg("the standby did not end in order")
 		}
 		cancel()
+		if errors.Is(err, errCut) {
+			c.log.Info().Uint64("revision", uint64(s.at.Last)).Msg("the journal was cut behind a newer snapshot; beginning with that")
+			if s, t, err = c.standAgain(false); err != nil {
+				c.failUnlessStopping(err)
+				return
+			}
+			continue
+		}
 		if err != nil {
 			c.failUnlessStopping(err)
 			return
@@ -65,7 +73,7 @@ func (c *Controller) failUnlessStopping(err error) {
 	}
 }
 
-// standAgain begins a standby's term on a catalog of its own, read from the journal from the start.
+// standAgain begins a standby's term on a catalog of its own.
 func (c *Controller) standAgain(yield bool) (*standby, *term, error) {
 	s := c.newStandby(yield)
 	if err := s.recover(c.life); err != nil {

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 	"github.com/rs/zerolog"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/highwater-io/highwater/messages"
 )
@@ -45,7 +47,11 @@ func startServer(ctx context.Context, c Config) (*natsServer, error) {
 	}
 	n := &natsServer{user: secret(), system: secret()}
 	o := &server.Options{}
-	if err := o.ProcessConfigString(n.accounts(c.Cluster)); err != nil {
+	accounts, err := n.accounts(c.Cluster)
+	if err == nil {
+		err = o.ProcessConfigString(accounts)
+	}
+	if err != nil {
 		return nil, messages.Errorf(messages.CodeInternal, "the embedded server's accounts: %v", err)
 	}
 	o.ServerName, o.Host, o.Port = c.Name, host, port
@@ -122,23 +128,42 @@ func (n *natsServer) stop() {
 	})
 }
 
-// accounts is the configuration of accounts and users. Who connects without credentials is "anonymous": it may ask and
-// read everything, but what only a controller says is denied to it, and so is whatever could harm its streams.
-func (n *natsServer) accounts(cluster messages.ClusterName) string {
+// accounts is the configuration of accounts and users. Who connects without credentials is anonymous: it may ask and
+// read everything, but what only a controller says is denied to it, and so is whatever could harm its streams. It is a key
+// and not a password because the server signs it in by itself, for which it would need the password in plain text.
+func (n *natsServer) accounts(cluster messages.ClusterName) (string, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	anonymous, err := pair.PublicKey()
+	if err != nil {
+		return "", err
+	}
 	root := strings.TrimSuffix(messages.NewSubjects(cluster).Journal(), "jnl.v1.log")
-	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>", root + "ctr.>"}
-	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster)} {
+	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>", root + "ctr.>",
+		"$O." + messages.SnapshotBucket(cluster) + ".>"}
+	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster), "OBJ_" + messages.SnapshotBucket(cluster)} {
 		for _, verb := range []string{"UPDATE", "DELETE", "PURGE", "RESTORE", "MSG.DELETE", "LEADER.STEPDOWN", "PEER.REMOVE"} {
 			denied = append(denied, "$JS.API.STREAM."+verb+"."+stream)
 		}
 	}
 	list := `["` + strings.Join(denied, `", "`) + `"]` // none of them has a quote
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "accounts {\n  SYS: { users: [{user: sys, password: %q}] }\n", n.system)
-	fmt.Fprintf(&b, "  HW: { jetstream: enabled, users: [\n    {user: hw, password: %q}\n", n.user)
-	fmt.Fprintf(&b, "    {user: anonymous, password: %q, permissions: {publish: {deny: %s}}}\n  ] }\n}\n", secret(), list)
-	b.WriteString("system_account: SYS\nno_auth_user: anonymous\n")
-	return b.String()
+	fmt.Fprintf(&b, "accounts {\n  SYS: { users: [{user: sys, password: %q}] }\n", hashed(n.system))
+	fmt.Fprintf(&b, "  HW: { jetstream: enabled, users: [\n    {user: hw, password: %q}\n", hashed(n.user))
+	fmt.Fprintf(&b, "    {nkey: %s, permissions: {publish: {deny: %s}}}\n  ] }\n}\n", anonymous, list)
+	fmt.Fprintf(&b, "system_account: SYS\nno_auth_user: %s\n", anonymous)
+	return b.String(), nil
+}
+
+// hashed is what the server keeps of a secret. A secret is random, so that the cheapest hash is as good as any.
+func hashed(secret string) string {
+	h, err := bcrypt.GenerateFromPassword([]byte(secret), bcrypt.MinCost)
+	if err != nil {
+		panic("a secret cannot be hashed: " + err.Error()) // it is longer than 72 bytes
+	}
+	return string(h)
 }
 
 func secret() string {

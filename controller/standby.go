@@ -27,6 +27,7 @@ type standby struct {
 	c       *Controller
 	catalog *journal.Catalog
 	at      journal.Position
+	from    journal.Recovery
 	since   time.Time // silence counts from here at the earliest
 	yield   time.Time // until then this one has stepped down
 	jitter  time.Duration
@@ -50,10 +51,10 @@ func (s *standby) age() (time.Duration, bool) {
 	return age, age > 2*followQuiet+s.c.cfg.Suspicion
 }
 
-// recover replays the journal into the catalog and checks that it is of this cluster.
+// recover rebuilds the catalog from a snapshot and the journal behind it, and checks that it is of this cluster.
 func (s *standby) recover(ctx context.Context) error {
 	for {
-		err := s.follow(ctx)
+		err := s.rebuild(ctx)
 		if err == nil {
 			_, err = s.c.identity(s.catalog, s.at)
 			return err
@@ -69,10 +70,35 @@ func (s *standby) recover(ctx context.Context) error {
 	}
 }
 
+// rebuild begins with a catalog of its own.
+func (s *standby) rebuild(ctx context.Context) (err error) {
+	began := time.Now()
+	s.catalog = journal.NewCatalog()
+	s.from, err = s.c.recover(ctx, s.catalog)
+	s.at = s.from.At
+	return s.judge(began, err)
+}
+
+// errCut says that the journal was cut behind a snapshot that this standby has not read.
+var errCut = errors.New("the journal has been cut further than this standby has read")
+
+// follow reads on. It returns errCut when the catalog has to be built anew.
 func (s *standby) follow(ctx context.Context) (err error) {
 	began := time.Now()
-	s.tried = began
 	s.at, _, err = journal.Follow(ctx, s.c.store, s.catalog, s.at)
+	if err = s.judge(began, err); s.gap.IsZero() {
+		return err
+	}
+	kept, listing := s.c.kept.List(ctx)
+	if listing == nil && len(kept) > 0 && kept[0].At > s.at.Last {
+		return errCut
+	}
+	return err
+}
+
+// judge notes how reading the journal went. A gap is forgiven for a while.
+func (s *standby) judge(began time.Time, err error) error {
+	s.tried = began
 	var broken *journal.Broken
 	switch {
 	case err == nil:
@@ -97,7 +123,7 @@ func fatal(err error) bool {
 	return errors.As(err, &broken) || code == messages.CodeClusterMismatch || code == messages.CodeUnsupportedVersion || code == messages.CodeInvalidRequest
 }
 
-// stand follows until a claim has succeeded. It returns an error when the context has ended, or one that is fatal.
+// stand follows until a claim has succeeded. It returns an error when the context has ended, errCut, or one that is fatal.
 func (s *standby) stand(ctx context.Context) (claimed, error) {
 	look := time.NewTicker(standbyLook)
 	defer look.Stop()
@@ -142,7 +168,7 @@ func (s *standby) keepUp(ctx context.Context, before bool) error {
 	ctx, cancel := context.WithTimeout(ctx, followLimit)
 	defer cancel()
 	if err := s.follow(ctx); err != nil {
-		if fatal(err) {
+		if fatal(err) || errors.Is(err, errCut) {
 			return err
 		}
 		s.c.log.Debug().Err(err).Msg("the journal cannot be read")
@@ -180,7 +206,7 @@ func (s *standby) claim(ctx context.Context) (claimed, error) {
 		return claimed{}, err
 	}
 	_, handed := s.c.members.handedOver(s.catalog.Claimed().Epoch)
-	by := claimed{sent: time.Now(), handed: handed}
+	by := claimed{sent: time.Now(), handed: handed, from: s.from}
 	ctx, cancel := context.WithTimeout(ctx, claimLimit)
 	defer cancel()
 	at, epoch, err := journal.Claim(ctx, impatient{s.c.store}, s.catalog, s.at, s.c.cfg.Name, also...)

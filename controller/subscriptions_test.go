@@ -29,6 +29,7 @@ var doors = []struct {
 	{"hw.dev.brk.v1.*.removed", `{"broker":"b1"}`, messages.CodeDenied},
 	{"hw.dev.ctl.v1.*.topic.create", `{}`, messages.CodeInvalidName},
 	{"hw.dev.ctl.v1.*.topic.delete", `{"name":"nope"}`, messages.CodeUnknownTopic},
+	{"hw.dev.ctl.v1.*.snapshot.read", `{"page":3}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.health", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.overview", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.brokers", `{"limit":-1}`, messages.CodeInvalidRequest},

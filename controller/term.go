@@ -30,6 +30,11 @@ type term struct {
 	epoch   messages.ControllerEpoch // 0 for a standby
 	edge    edge
 	tree    tree // nil for a standby
+
+	// Of the active controller: what takes snapshots and gives them out, and what its catalog was rebuilt from.
+	shots   *snapshotter
+	exports *exporter
+	from    journal.Recovery
 }
 
 // claimed is what a successful claim leaves.
@@ -39,6 +44,7 @@ type claimed struct {
 	sent  time.Time // before the claim was sent
 	// handed: the predecessor has said that it grants nothing any more.
 	handed bool
+	from   journal.Recovery
 }
 
 // current returns the term that is on; before the first one it is an empty one.
@@ -69,9 +75,9 @@ func (c *Controller) edgeConfig(t *term) natsbus.Config {
 	return cfg
 }
 
-// begin makes the active term: the edge, the tree of actors that speaks through it, and then the way in.
+// begin makes the active term: the edge, the tree of actors that speaks through it, then the way in, and snapshots.
 func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by claimed) (*term, error) {
-	t := &term{active: true, catalog: catalog, store: c.store, epoch: by.epoch}
+	t := &term{active: true, catalog: catalog, store: c.store, epoch: by.epoch, shots: c.newSnapshotter(catalog, by), from: by.from}
 	e, err := natsbus.New(ctx, c.edgeConfig(t))
 	if err != nil {
 		return nil, err
@@ -98,12 +104,30 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 	tr, err := supervisor.Start(config)
 	if err == nil {
 		t.tree = tr
-		err = e.Open(ctx, tr)
+		t.exports, err = startExporter(c.conns.edge, c.cfg.Cluster, catalog)
+	}
+	if err == nil {
+		err = e.Open(ctx, t.tree) // which also waits until the server knows of every subscription
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.end(ctx))
 	}
+	t.shots.start()
+	c.store.watch(t.shots.grow)
 	return t, nil
+}
+
+// newSnapshotter makes what takes snapshots in an active term. Alone, the newest good one is known from recovering; where
+// others have been active meanwhile, it has to be looked for.
+func (c *Controller) newSnapshotter(catalog *journal.Catalog, by claimed) *snapshotter {
+	s := &snapshotter{cfg: c.cfg, catalog: catalog, store: c.kept, log: c.purger, written: c.store.bytes.Load,
+		logger: c.log.With().Str("part", "snapshots").Logger()}
+	if c.alone() {
+		s.good, s.parting = by.from.From.At.Last, func() bool { return c.Err() == nil }
+	} else {
+		s.base, s.adopts = c.store.bytes.Load(), true
+	}
+	return s
 }
 
 // watchAsStandby makes the term of a standby, which answers monitors.
@@ -135,11 +159,18 @@ func (t *term) end(ctx context.Context) error {
 		defer cancel()
 		errs = append(errs, step(bounded))
 	}
+	if t.exports != nil {
+		t.exports.stop()
+	}
 	if t.edge != nil {
 		try(t.edge.StopIntake)
 	}
 	if t.tree != nil {
 		try(t.tree.Stop)
+	}
+	if t.shots != nil {
+		t.store.watch(nil)
+		t.shots.stop(ctx)
 	}
 	if t.edge != nil {
 		try(t.edge.Close)
@@ -165,6 +196,11 @@ func (t *term) problems() []messages.HealthReason {
 	}
 	if _, n := t.catalog.Damaged(); n > 0 {
 		out = append(out, messages.HealthReason{Code: "JOURNAL_DAMAGED", Count: n, Detail: "records of the journal that cannot be used"})
+	}
+	if t.shots != nil {
+		if n, why := t.shots.problem(); n > 0 {
+			out = append(out, messages.HealthReason{Code: "SNAPSHOTS_FAILING", Count: n, Detail: why})
+		}
 	}
 	return out
 }

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,11 +52,14 @@ const clusterName = "e2e"
 type cluster struct {
 	t          testing.TB
 	dir        string
-	address    string
+	address    string   // where everybody connects
+	flags      []string // of the controller
+	brokerArgs []string // of every broker
 	controller *process
 	brokers    map[messages.BrokerID]*process
 	nc         *nats.Conn
 	client     *client.Client
+	wentBack   atomic.Bool // an older store is in place: what it says at its start is old
 }
 
 // process is a running program whose log is shown when the test fails.
@@ -67,9 +72,15 @@ type process struct {
 	err  error
 }
 
+// start starts the binary under test.
 func start(t testing.TB, dir, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	return startProgram(t, dir, name, binary, args...)
+}
+
+func startProgram(t testing.TB, dir, name, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(program, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	f, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(t, err)
 	defer f.Close()
@@ -171,14 +182,18 @@ func freeAddress(t testing.TB) string {
 // newCluster starts a controller and brokers b1.. in racks r1.., one a rack, and waits until all are active.
 func newCluster(t testing.TB, brokers int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), address: freeAddress(t), brokers: map[messages.BrokerID]*process{}}
+	return newClusterWith(t, brokers)
+}
+
+// quick are settings with which silence is noticed soon and marks are known soon.
+var quick = []string{"--session", "1500ms", "--heartbeat", "200ms", "--checkpoint", "300ms"}
+
+// newClusterWith starts a cluster whose controller has further flags.
+func newClusterWith(t testing.TB, brokers int, flags ...string) *cluster {
+	t.Helper()
+	c := emptyCluster(t, flags...)
 	c.startController()
-	nc, err := nats.Connect(c.url(), append(client.ConnectOptions("e2e"), nats.RetryOnFailedConnect(true))...)
-	must(t, err)
-	c.nc = nc
-	t.Cleanup(nc.Close)
-	c.client, err = client.New(nc, clusterName)
-	must(t, err)
+	c.connect()
 	c.controllerReady()
 	for i := range brokers {
 		c.startBroker(messages.BrokerID(fmt.Sprintf("b%d", i+1)))
@@ -187,11 +202,33 @@ func newCluster(t testing.TB, brokers int) *cluster {
 	return c
 }
 
+// emptyCluster has a folder and an address; nothing runs yet.
+func emptyCluster(t testing.TB, flags ...string) *cluster {
+	t.Helper()
+	return &cluster{t: t, dir: t.TempDir(), address: freeAddress(t), flags: flags, brokers: map[messages.BrokerID]*process{}}
+}
+
+// connect makes the client and watches everything that is said about leaders from now on.
+func (c *cluster) connect() {
+	c.t.Helper()
+	nc, err := nats.Connect(c.url(), append(client.ConnectOptions("e2e"), nats.RetryOnFailedConnect(true))...)
+	must(c.t, err)
+	c.nc = nc
+	c.t.Cleanup(nc.Close)
+	c.client, err = client.New(nc, clusterName)
+	must(c.t, err)
+	c.watchLeaders()
+}
+
 func (c *cluster) url() string { return "nats://" + c.address }
 
 func (c *cluster) startController() {
 	c.t.Helper()
-	c.controller = start(c.t, c.dir, "controller", "serve", "--cluster", clusterName, "--data-dir", filepath.Join(c.dir, "controller"), "--listen", c.address)
+	args := append([]string{"serve", "--cluster", clusterName, "--data-dir", c.folder("controller")}, c.flags...)
+	if !slices.Contains(c.flags, "--nats-url") {
+		args = append(args, "--listen", c.address)
+	}
+	c.controller = start(c.t, c.dir, "controller", args...)
 }
 
 func (c *cluster) controllerReady() {
@@ -210,7 +247,7 @@ func (c *cluster) folder(b messages.BrokerID) string { return filepath.Join(c.di
 func (c *cluster) startBroker(b messages.BrokerID, flags ...string) {
 	c.t.Helper()
 	args := append([]string{"broker", "run", "--server", c.url(), "--cluster", clusterName, "--id", string(b),
-		"--rack", "r" + strings.TrimPrefix(string(b), "b"), "--data-dir", c.folder(b)}, flags...)
+		"--rack", "r" + strings.TrimPrefix(string(b), "b"), "--data-dir", c.folder(b)}, append(c.brokerArgs, flags...)...)
 	c.brokers[b] = start(c.t, c.dir, string(b), args...)
 }
 
@@ -235,6 +272,23 @@ func (c *cluster) health() (messages.HealthView, error) {
 func (c *cluster) createTopic(name string, partitions uint32) {
 	c.t.Helper()
 	_, err := c.client.CreateTopic(c.t.Context(), &pb.CreateTopicRequest{Name: name, Partitions: partitions})
+	must(c.t, err)
+}
+
+// createOn makes a topic whose partitions all have the same replicas, in this order.
+func (c *cluster) createOn(name string, partitions int, minISR uint32, replicas ...string) {
+	c.t.Helper()
+	q := &pb.CreateTopicRequest{Name: name, MinIsr: minISR}
+	for range partitions {
+		q.Assignment = append(q.Assignment, &pb.ReplicaList{Brokers: replicas})
+	}
+	_, err := c.client.CreateTopic(c.t.Context(), q)
+	must(c.t, err)
+}
+
+func (c *cluster) deleteTopic(name string) {
+	c.t.Helper()
+	_, err := c.client.DeleteTopic(c.t.Context(), &pb.DeleteTopicRequest{Name: name})
 	must(c.t, err)
 }
 

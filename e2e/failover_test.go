@@ -78,7 +78,7 @@ func byPartition(list []messages.PartitionView) map[int32]messages.PartitionView
 }
 
 // (b), (c) A dead broker costs only the partitions that it led; when it returns it catches up and nothing is deleted.
-func TestADeadBrokerCostsOnlyWhatItLedAndComesBack(t *testing.T) {
+func TestB29B34ADeadBrokerCostsOnlyWhatItLedAndComesBack(t *testing.T) {
 	const records = 3000
 	c := newCluster(t, 3)
 	c.createTopic("t", 12)
@@ -174,7 +174,7 @@ func TestB44AWipedBrokerDoesNotLeadBeforeItHasCaughtUp(t *testing.T) {
 }
 
 // (e) The controller is killed and started again: no leader or epoch changes, the topics are the same.
-func TestARestartedControllerChangesNothing(t *testing.T) {
+func TestB117ARestartedControllerChangesNothing(t *testing.T) {
 	const records = 4000
 	c := newCluster(t, 3)
 	c.createTopic("t", 12)

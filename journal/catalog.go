@@ -25,6 +25,8 @@ type Catalog struct {
 	applied atomic.Uint64
 
 	mu        sync.RWMutex // over everything below
+	chain     [32]byte     // up to applied; zero = not known
+	views     []*View      // pinned, see pin.go
 	claimed   messages.ControllerClaimed
 	topics    map[messages.TopicID]*topicState
 	names     map[messages.TopicName]*topicState
@@ -61,8 +63,14 @@ func NewCatalog() *Catalog {
 // Apply takes in records that are committed at a sequence, all at once for every reader. Sequences must not fall; several
 // calls may name the same one, and a call without records only moves Applied. Records of partitions whose topic is
 // unknown, because it has been deleted meanwhile, are ignored, as is a topic whose deletion is going on. A partition that
-// contradicts itself is left out and reported by Damaged.
+// contradicts itself is left out and reported by Damaged. The hash chain is not known afterwards; see ApplyAt.
 func (c *Catalog) Apply(seq messages.Sequence, records []messages.Record) {
+	c.ApplyAt(Position{Last: seq}, records)
+}
+
+// ApplyAt is Apply for a caller who knows the hash chain too, so that a snapshot can be taken.
+func (c *Catalog) ApplyAt(at Position, records []messages.Record) {
+	seq := at.Last
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.Applied(); seq < last {
@@ -99,6 +107,7 @@ func (c *Catalog) Apply(seq messages.Sequence, records []messages.Record) {
 	if brokers != nil {
 		c.brokers.Store(&brokers)
 	}
+	c.chain = at.Chain
 	c.applied.Store(uint64(seq))
 }
 
@@ -142,6 +151,10 @@ func (c *Catalog) putPartition(seq messages.Sequence, i int, p *messages.Partiti
 		c.noteDamage(Damage{Sequence: seq, Index: i, Err: cmp.Or(err, errIndex)})
 		return
 	}
+	c.place(s, p)
+}
+
+func (c *Catalog) place(s *topicState, p *messages.Partition) {
 	if missing := int(p.ID.Index) + 1 - len(s.partitions); missing > 0 {
 		s.partitions = append(s.partitions, make([]*partitionState, missing)...)
 	}
@@ -154,6 +167,13 @@ func (c *Catalog) putPartition(seq messages.Sequence, i int, p *messages.Partiti
 
 // Applied returns the last sequence that was applied.
 func (c *Catalog) Applied() messages.Sequence { return messages.Sequence(c.applied.Load()) }
+
+// Position returns the position of the catalog: Applied with its hash chain, which is zero where it is not known.
+func (c *Catalog) Position() Position {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Position{Last: c.Applied(), Chain: c.chain}
+}
 
 // Claimed returns the last claim that was applied: which controller is active, as far as this catalog knows.
 func (c *Catalog) Claimed() messages.ControllerClaimed {

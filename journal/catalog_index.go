@@ -13,8 +13,8 @@ type partitionState struct {
 	places []int32
 }
 
-// brokerState is what the partitions' records say about one broker. The order of the list follows from the history of the
-// records, so it is the same wherever the same journal is applied.
+// brokerState is what the partitions' records say about one broker. The order of the list follows from what was applied to
+// this catalog, and is another where a snapshot was loaded.
 type brokerState struct {
 	partitions []*partitionState
 	leaders    int
@@ -30,6 +30,7 @@ type Load struct {
 
 // reindex exchanges the record of a partition and keeps lists and counters right.
 func (c *Catalog) reindex(s *partitionState, p *messages.Partition) {
+	c.keep(s)
 	if s.record != nil && slices.Equal(s.record.Replicas, p.Replicas) {
 		c.count(s.record, -1)
 		s.record = p
@@ -51,6 +52,7 @@ func (c *Catalog) reindex(s *partitionState, p *messages.Partition) {
 
 // unindex takes a partition out of every list and counter.
 func (c *Catalog) unindex(s *partitionState) {
+	c.keep(s)
 	c.count(s.record, -1)
 	for i, b := range s.record.Replicas {
 		list := c.index[b]
@@ -130,8 +132,8 @@ func (c *Catalog) LoadOf(b messages.BrokerID) Load {
 	return Load{Replicas: len(s.partitions), Leaders: s.leaders, InSync: s.inSync}
 }
 
-// PartitionsOf calls f for each partition with a replica on b, until f returns false. The order is the same wherever the
-// same journal has been applied, but means nothing.
+// PartitionsOf calls f for each partition with a replica on b, until f returns false. The order means nothing; it is the
+// same for the same catalog and the same calls.
 func (c *Catalog) PartitionsOf(b messages.BrokerID, f func(*messages.Partition) bool) {
 	c.mu.RLock()
 	var all []*messages.Partition

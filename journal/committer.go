@@ -39,7 +39,11 @@ type Committed struct {
 	Ticket   Ticket
 	Sequence messages.Sequence
 	Records  []messages.Record
+	Chain    [32]byte // the hash chain up to the entry
 }
+
+// At returns the position that the entry has brought the log to.
+func (c Committed) At() Position { return Position{Last: c.Sequence, Chain: c.Chain} }
 
 // Order is what the committer wants done with the log: Get the payload at At if that is set, else Append Payload behind
 // Expected.

@@ -82,6 +82,12 @@ func encodeRecords(records []messages.Record) ([]byte, error) {
 		if err := check(r); err != nil {
 			return nil, messages.Errorf(messages.CodeInternal, "record %d (%T) breaks an invariant: %v", i, r, err)
 		}
+		if p, is := r.(*messages.Partition); is {
+			if longer, ok := appendPartition(out, p); ok {
+				out = longer
+				continue
+			}
+		}
 		m := messages.RecordToProto(r)
 		out = protowire.AppendTag(out, fieldRecords, protowire.BytesType)
 		out = protowire.AppendVarint(out, uint64(proto.Size(m)))

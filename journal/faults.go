@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 
 	"github.com/highwater-io/highwater/messages"
@@ -118,10 +119,25 @@ func (m *Memory) Truncate(last messages.Sequence) {
 }
 
 // Purge drops everything up to a sequence, as is done behind a snapshot. The last sequence stays what it is.
-func (m *Memory) Purge(upTo messages.Sequence) {
+func (m *Memory) Purge(ctx context.Context, upTo messages.Sequence) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	n := min(max(upTo+1, m.first), m.last()+1) - m.first
 	m.entries = m.entries[n:]
 	m.first += n
+	return nil
+}
+
+// Begin makes an empty log go on behind a sequence.
+func (m *Memory) Begin(ctx context.Context, behind messages.Sequence) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last() > 0 {
+		return messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", m.last())
+	}
+	m.first = behind + 1
+	return ctx.Err()
 }

@@ -73,7 +73,7 @@ func TestDamageToTheMemoryLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.Purge(2)
+	_ = m.Purge(t.Context(), 2)
 	m.Truncate(5)
 	if m.Replace(2, nil) || m.Replace(6, nil) || !m.Replace(4, nil) {
 		t.Error("replaced what is not there, or not what is")

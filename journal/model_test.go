@@ -51,7 +51,8 @@ func fingerprint(c *Catalog) string {
 			of = append(of, p.ID.String())
 			return true
 		})
-		lines = append(lines, fmt.Sprint("partitions ", b, of)) // in the catalog's own order
+		slices.Sort(of)
+		lines = append(lines, fmt.Sprint("partitions ", b, of))
 	}
 	slices.Sort(lines)
 	return fmt.Sprintln(c.Applied(), c.Claimed(), c.Counts()) + strings.Join(lines, "\n")

@@ -21,7 +21,7 @@ func Recover(ctx context.Context, log Log, c *Catalog) (Position, messages.Contr
 // and again. On an error the catalog holds what came before the entry that the error is about, which the returned
 // position says too.
 func Follow(ctx context.Context, log Log, c *Catalog, from Position) (Position, messages.ControllerEpoch, error) {
-	r := replay{catalog: c, at: from, names: map[messages.BrokerID]messages.BrokerID{}}
+	r := replay{catalog: c, at: from, names: names{}}
 	last, err := log.Last(ctx)
 	if err != nil {
 		return r.at, c.Claimed().Epoch, err
@@ -41,7 +41,7 @@ func Follow(ctx context.Context, log Log, c *Catalog, from Position) (Position, 
 type replay struct {
 	catalog *Catalog
 	at      Position
-	names   map[messages.BrokerID]messages.BrokerID
+	names   names
 }
 
 func (r *replay) entry(seq messages.Sequence, payload []byte) error {
@@ -60,12 +60,12 @@ func (r *replay) entry(seq messages.Sequence, payload []byte) error {
 	}
 	for _, record := range e.Records {
 		if p, ok := record.(*messages.Partition); ok {
-			r.intern(p)
+			r.names.intern(p)
 		}
 	}
 	r.catalog.addDamage(seq, e.Damaged)
-	r.catalog.Apply(seq, e.Records)
 	r.at = Position{Last: seq, Chain: e.Chain}
+	r.catalog.ApplyAt(r.at, e.Records)
 	return nil
 }
 
@@ -87,16 +87,18 @@ func checkWriter(seq messages.Sequence, e *Entry, active messages.ControllerClai
 	return nil
 }
 
-// intern makes equal broker ids share their bytes: a hundred thousand partitions name the same few brokers.
-func (r *replay) intern(p *messages.Partition) {
+// names makes equal broker ids share their bytes: a hundred thousand partitions name the same few brokers.
+type names map[messages.BrokerID]messages.BrokerID
+
+func (n names) intern(p *messages.Partition) {
 	one := func(b *messages.BrokerID) {
 		if *b == "" {
 			return
 		}
-		if known, ok := r.names[*b]; ok {
+		if known, ok := n[*b]; ok {
 			*b = known
 		} else {
-			r.names[*b] = *b
+			n[*b] = *b
 		}
 	}
 	for _, set := range [][]messages.BrokerID{p.Replicas, p.ISR, p.Eligible} {
@@ -123,7 +125,7 @@ func Claim(ctx context.Context, log Log, c *Catalog, at Position, controller str
 	if err := m.Propose(1, claim); err != nil {
 		return at, 0, err
 	}
-	err := Drive(ctx, log, m, func(done Committed) { c.Apply(done.Sequence, done.Records) })
+	err := Drive(ctx, log, m, func(done Committed) { c.ApplyAt(done.At(), done.Records) })
 	if deposed := (*Deposed)(nil); errors.As(err, &deposed) {
 		err = &Conflict{Last: deposed.At}
 	}

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -112,8 +113,8 @@ func TestGapsAreRefused(t *testing.T) {
 	}{
 		{"in the middle", func(m *Memory) { m.Replace(3, nil) }, 3},
 		{"at the end", func(m *Memory) { m.Replace(6, nil) }, 6},
-		{"at the start", func(m *Memory) { m.Purge(2) }, 1},
-		{"everything", func(m *Memory) { m.Purge(6) }, 1},
+		{"at the start", func(m *Memory) { _ = m.Purge(context.Background(), 2) }, 1},
+		{"everything", func(m *Memory) { _ = m.Purge(context.Background(), 6) }, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log, _ := logOf(t, 5)
@@ -245,7 +246,9 @@ func TestFollowingAStaleLogChangesNothing(t *testing.T) {
 	if got, _, err := Follow(t.Context(), log, c, at); err != nil || got != end || c.Applied() != end.Last {
 		t.Fatalf("%v, at %d", err, got.Last)
 	}
-	log.Purge(4)
+	if err := log.Purge(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
 	if got, _, err := Follow(t.Context(), log, c, end); err != nil || got != end {
 		t.Fatalf("behind a purge: %v, at %d", err, got.Last)
 	}

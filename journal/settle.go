@@ -60,17 +60,17 @@ func (c *Committer) stored(seq messages.Sequence, a *attempt) {
 	if a == c.tick {
 		// The batch is not stored and never can be: it expects an end that the log has passed. It is formed anew. The
 		// failures go on counting, for the log may take ticks and yet refuse the batch.
-		c.committed = append(c.committed, Committed{Sequence: seq})
+		c.committed = append(c.committed, Committed{Sequence: seq, Chain: a.chain})
 	} else {
 		c.failures = 0
-		c.release(seq, a.proposals)
+		c.release(a.proposals)
 	}
 	c.batch, c.tick = nil, nil
 }
 
-func (c *Committer) release(seq messages.Sequence, n int) {
+func (c *Committer) release(n int) {
 	for i, p := range c.queue[:n] {
-		c.committed = append(c.committed, Committed{Ticket: p.ticket, Sequence: seq, Records: p.records})
+		c.committed = append(c.committed, Committed{Ticket: p.ticket, Sequence: c.at.Last, Records: p.records, Chain: c.at.Chain})
 		c.records -= len(p.records)
 		c.bytes -= len(p.encoded)
 		c.queue[i] = proposal{} // the queue's array lives on

@@ -11,7 +11,7 @@ func RecordToProto(r Record) *pb.Record {
 	switch r := r.(type) {
 	case *Cluster:
 		return &pb.Record{Kind: &pb.Record_Cluster{Cluster: &pb.ClusterRecord{
-			Name: string(r.Name), ClusterId: r.ID, Settings: SettingsToProto(r.Settings)}}}
+			Name: string(r.Name), ClusterId: r.ID, Settings: SettingsToProto(r.Settings), StoreId: r.Store}}}
 	case *ControllerClaimed:
 		return &pb.Record{Kind: &pb.Record_ControllerClaimed{ControllerClaimed: &pb.ControllerClaimed{
 			Controller: r.Controller, ControllerEpoch: uint64(r.Epoch)}}}
@@ -46,7 +46,7 @@ func RecordFromProto(p *pb.Record) (Record, error) {
 	switch k := p.GetKind().(type) {
 	case *pb.Record_Cluster:
 		return &Cluster{Name: ClusterName(k.Cluster.GetName()), ID: k.Cluster.GetClusterId(),
-			Settings: SettingsFromProto(k.Cluster.GetSettings())}, nil
+			Settings: SettingsFromProto(k.Cluster.GetSettings()), Store: k.Cluster.GetStoreId()}, nil
 	case *pb.Record_ControllerClaimed:
 		return &ControllerClaimed{Controller: k.ControllerClaimed.GetController(),
 			Epoch: ControllerEpoch(k.ControllerClaimed.GetControllerEpoch())}, nil

@@ -3,6 +3,7 @@ package messages
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -155,7 +156,9 @@ func (e *Error) Proto() *highwaterpb.Error {
 	if hint == "" {
 		hint = codeIndex[e.Code].Remedy
 	}
-	return &highwaterpb.Error{Code: string(e.Code), Message: e.Message, Hint: hint, Retryable: e.Retryable(), RetryAfterMs: e.RetryAfterMs}
+	// A text that quotes what a stranger sent may hold anything; a message with bytes that are no UTF-8 could not be written.
+	message, said := strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(hint, "?")
+	return &highwaterpb.Error{Code: string(e.Code), Message: message, Hint: said, Retryable: e.Retryable(), RetryAfterMs: e.RetryAfterMs}
 }
 
 // ErrorFromProto returns the error of a wire message, nil if it has none.

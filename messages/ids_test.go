@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // B109, B110: one documented rule for names, the same wherever a name comes in.
@@ -53,6 +55,9 @@ func TestErrorsKeepTheirCodeOverTheWire(t *testing.T) {
 	back := ErrorFromProto(e.Proto())
 	if !errors.Is(back, e) || back.Message != "queue of 3" || back.Hint == "" {
 		t.Errorf("got %+v", back)
+	}
+	if _, err := proto.Marshal(Errorf(CodeInvalidRequest, "cannot read %s", "\xff").WithHint("\xfe").Proto()); err != nil {
+		t.Errorf("an error that quotes nonsense cannot be sent: %v", err)
 	}
 	if ErrorFromProto(nil) != nil || (*Error)(nil).Proto() != nil {
 		t.Error("no error must stay no error")

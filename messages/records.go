@@ -38,6 +38,7 @@ type Cluster struct {
 	Name     ClusterName
 	ID       string // made once, when the journal is empty
 	Settings Settings
+	Store    string // made whenever a journal begins: with the cluster, and when it is restored from a backup; "" = not known
 }
 
 // ControllerClaimed makes its writer the active controller from this entry on.

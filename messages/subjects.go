@@ -221,6 +221,9 @@ func (s Subjects) Journal() string { return s.join(planeJournal, "log") }
 // JournalStream names the journal's stream.
 func JournalStream(c ClusterName) string { return "HW_" + string(c) + "_JOURNAL" }
 
+// SnapshotBucket names the object store of the journal's snapshots.
+func SnapshotBucket(c ClusterName) string { return "HW_" + string(c) + "_SNAPSHOTS" }
+
 // LeadershipStream names the stream of last leadership values.
 func LeadershipStream(c ClusterName) string { return "HW_" + string(c) + "_LEAD" }
 

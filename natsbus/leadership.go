@@ -155,7 +155,7 @@ func (e *Edge) publishAssignments(p actors.PublishAssignments, seen messages.See
 		e.cfg.Logger.Error().Err(err).Str("broker", string(p.Broker)).Msg("assignments not sent")
 		return
 	}
-	e.out.put(&nats.Msg{Subject: e.subjects.Assignments(p.Broker), Data: data}, nil)
+	e.out.putAssignments(&nats.Msg{Subject: e.subjects.Assignments(p.Broker), Data: data})
 }
 
 // retired are topics whose end has been announced. Their last values leave the stream after a while.

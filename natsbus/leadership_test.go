@@ -254,6 +254,49 @@ func TestTheQueueKeepsOnlyTheNewestWordAndAnswersGoFirst(t *testing.T) {
 	}
 }
 
+func TestManyWordsWaitForTheBrokersToBeTold(t *testing.T) {
+	o := newOutgoing()
+	got := make(chan string, 2*burst)
+	say := func(i int32) {
+		o.putLatest(lastValue{"t", i}, func() bool { return true }, func() *nats.Msg { return &nats.Msg{Subject: "lead"} })
+	}
+	held := func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.held
+	}
+	for i := range int32(burst) {
+		say(i)
+	}
+	if held() {
+		t.Error("few words are held")
+	}
+	say(burst)
+	if !held() {
+		t.Error("many words are not held")
+	}
+	o.mu.Lock()
+	o.told = time.Now().Add(time.Hour) // however long brokers are told something: not for ever
+	o.mu.Unlock()
+	go o.write(func(m *nats.Msg) { got <- m.Subject })
+	for i := range burst + 1 {
+		select {
+		case <-got:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d words were written", i)
+		}
+	}
+	o.settled()
+	if held() {
+		t.Error("nothing is left, and it is held")
+	}
+	say(0)
+	o.putAssignments(&nats.Msg{Subject: "assignments"})
+	<-got
+	<-got
+	o.close()
+}
+
 func TestTheQueueIsBounded(t *testing.T) {
 	o := newOutgoing()
 	data := make([]byte, 8<<20)

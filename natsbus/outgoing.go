@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,7 +18,8 @@ const maxQueuedBytes = 128 << 20
 //
 // It has two lanes. Answers and assignments go first: brokers wait for them, and they are few. Last values, of which there
 // are as many as partitions, follow in portions, and are made only when their turn has come; so the death of a broker that
-// led thousands of partitions delays nobody's heartbeat, and several words about one partition cost one.
+// led thousands of partitions delays nobody's heartbeat, and several words about one partition cost one. If there are very
+// many, they wait until the brokers have been told: whoever hears of a leader before the leader does can only ask again.
 type outgoing struct {
 	mu      sync.Mutex
 	ready   *sync.Cond
@@ -25,10 +27,14 @@ type outgoing struct {
 	spare   []outgoingMsg                  // the queue before, to be filled again
 	latest  map[lastValue]func() *nats.Msg // a newer value takes the place of the queued one
 	order   []lastValue                    // in which the latest came first
+	held    bool                           // the latest wait for the brokers to be told
+	since   time.Time                      // when they began to
+	told    time.Time                      // when assignments were put last
 	bytes   int
 	dropped int
 	closed  bool
-	idle    bool
+	idle    bool // nothing is queued or being written
+	waiting bool // the writer waits
 }
 
 // lastValue names what only the newest word counts about: the leadership of one partition.
@@ -47,6 +53,14 @@ type outgoingMsg struct {
 const (
 	portion  = 64
 	maxSpare = 4096
+)
+
+// With more than burst last values queued, they are held until no assignments have come for quiet, but no longer than
+// maxHold.
+const (
+	burst   = 256
+	quiet   = 10 * time.Millisecond
+	maxHold = 50 * time.Millisecond
 )
 
 func newOutgoing() *outgoing {
@@ -86,15 +100,39 @@ func (o *outgoing) putLatest(of lastValue, valid func() bool, build func() *nats
 	}
 	if _, queued := o.latest[of]; !queued {
 		o.order = append(o.order, of)
+		if len(o.order) == burst+1 && !o.held {
+			o.held, o.since = true, time.Now()
+			time.AfterFunc(quiet, o.letGo)
+		}
 	}
 	o.latest[of] = build
 	o.wake()
 }
 
+// putAssignments is put for what brokers must know.
+func (o *outgoing) putAssignments(m *nats.Msg) {
+	o.mu.Lock()
+	o.told = time.Now()
+	o.mu.Unlock()
+	o.put(m, nil)
+}
+
+// letGo ends the hold, if it is time.
+func (o *outgoing) letGo() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := time.Now(); now.Sub(o.told) < quiet && now.Sub(o.since) < maxHold {
+		time.AfterFunc(quiet/2, o.letGo)
+		return
+	}
+	o.held = false
+	o.ready.Broadcast()
+}
+
 // wake tells the writer that there is something. The caller holds mu.
 func (o *outgoing) wake() {
-	if o.idle {
-		o.idle = false
+	o.idle = false
+	if o.waiting {
 		o.ready.Broadcast()
 	}
 }
@@ -104,13 +142,17 @@ func (o *outgoing) wake() {
 func (o *outgoing) take() (batch []outgoingMsg, values []func() *nats.Msg) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.queue) == 0 && len(o.order) == 0 {
-		o.idle = true
-		o.ready.Broadcast()
-		if o.closed {
-			return nil, nil
+	for len(o.queue) == 0 && (len(o.order) == 0 || o.held && !o.closed) {
+		if len(o.order) == 0 {
+			o.idle = true
+			o.ready.Broadcast()
+			if o.closed {
+				return nil, nil
+			}
 		}
+		o.waiting = true
 		o.ready.Wait()
+		o.waiting = false
 	}
 	batch = o.queue
 	clear(o.spare)
@@ -122,6 +164,9 @@ func (o *outgoing) take() (batch []outgoingMsg, values []func() *nats.Msg) {
 		o.bytes -= msgBytes(q.msg)
 	}
 	n := min(len(o.order), portion)
+	if o.held && !o.closed {
+		n = 0
+	}
 	for _, of := range o.order[:n] {
 		values = append(values, o.latest[of])
 		delete(o.latest, of)

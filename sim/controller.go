@@ -225,7 +225,7 @@ func (c *controller) pump() {
 func (c *controller) stored(r journal.Result) {
 	c.committer.Done(r)
 	for _, done := range c.committer.Committed() {
-		c.catalog.Apply(done.Sequence, done.Records)
+		c.catalog.ApplyAt(done.At(), done.Records)
 		w := c.commits[done.Ticket]
 		if w == nil {
 			continue

@@ -25,7 +25,7 @@ type host struct {
 	current actors.Message
 	inside  bool
 	// pending is the step whose records are on the way to the journal.
-	pending *actors.Effects
+	pending *proposal
 
 	// failed: too many restarts; requests are refused until an activation succeeds.
 	failed atomic.Bool
@@ -183,14 +183,12 @@ func (h *host) step(ctx actor.Context, msg actors.Message) {
 	env := h.tree.env()
 	effects := h.body.step(env, msg)
 	if len(effects.Records) == 0 {
-		h.release(ctx, effects, messages.Seen{Controller: env.Controller, Sequence: env.Applied})
+		h.release(ctx, &effects, messages.Seen{Controller: env.Controller, Sequence: env.Applied})
 		return
 	}
-	records := effects.Records
-	effects.Records = nil
-	h.pending = &effects
+	h.pending = &proposal{host: h, incarnation: h.incarnation, effects: effects}
 	h.mailbox.hold(true)
-	h.tree.journal.propose(proposal{host: h, incarnation: h.incarnation, records: records})
+	h.tree.journal.propose(h.pending)
 }
 
 // settle acts on the journal's answer. The catalog has the records already.
@@ -198,11 +196,11 @@ func (h *host) settle(ctx actor.Context, o outcome) {
 	if h.pending == nil || o.incarnation != h.incarnation {
 		return
 	}
-	effects := *h.pending
+	p := h.pending
 	h.pending = nil
 	h.mailbox.hold(false)
 	if o.err == nil {
-		h.release(ctx, effects, messages.Seen{Controller: h.tree.epoch, Sequence: o.at})
+		h.release(ctx, &p.effects, messages.Seen{Controller: h.tree.epoch, Sequence: o.at})
 		return
 	}
 	if h.tree.refusal() != nil {
@@ -216,7 +214,7 @@ func (h *host) settle(ctx actor.Context, o outcome) {
 }
 
 // release lets the effects out, in the order that Effects promises. What the edge does wrong is contained there.
-func (h *host) release(ctx actor.Context, effects actors.Effects, seen messages.Seen) {
+func (h *host) release(ctx actor.Context, effects *actors.Effects, seen messages.Seen) {
 	_, first := h.current.(actors.Activated)
 	h.current = nil
 	t := h.tree

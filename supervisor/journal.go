@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/highwater-io/highwater/actors"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
 )
@@ -23,7 +24,7 @@ type journalActor struct {
 
 	committer *journal.Committer
 	tickets   journal.Ticket
-	proposals map[journal.Ticket]proposal
+	proposals map[journal.Ticket]*proposal
 	busy      bool  // an order is out
 	over      error // why nothing is committed any more
 	patience  *time.Timer
@@ -38,11 +39,12 @@ type journalActor struct {
 
 // Messages to the journal actor.
 type (
-	// proposal asks for records to be committed; it is answered with an outcome.
+	// proposal is a step with records, which are asked to be committed; it is answered with an outcome. The journal does not
+	// touch its other effects.
 	proposal struct {
 		host        *host
 		incarnation uint64
-		records     []messages.Record
+		effects     actors.Effects
 	}
 	// impatient says that nothing has been committed for AppendLimit.
 	impatient struct{ wait uint64 }
@@ -51,7 +53,7 @@ type (
 )
 
 func newJournalActor(t *Tree, at journal.Position, w journal.Writer, l journal.Limits) *journalActor {
-	j := &journalActor{tree: t, committer: journal.NewCommitter(at, w, l), proposals: map[journal.Ticket]proposal{}}
+	j := &journalActor{tree: t, committer: journal.NewCommitter(at, w, l), proposals: map[journal.Ticket]*proposal{}}
 	j.mailbox.dispatch = t.apart
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
@@ -59,7 +61,7 @@ func newJournalActor(t *Tree, at journal.Position, w journal.Writer, l journal.L
 
 // propose hands a proposal to the actor; anybody may call it. It is never refused here: an actor has at most one on the
 // way, so their number is bounded, and the records of a fence must not be turned away.
-func (j *journalActor) propose(p proposal) { j.mailbox.post(laneOrdinary, p, 0) }
+func (j *journalActor) propose(p *proposal) { j.mailbox.post(laneOrdinary, p, 0) }
 
 // Receive handles one message.
 func (j *journalActor) Receive(ctx actor.Context) {
@@ -69,7 +71,7 @@ func (j *journalActor) Receive(ctx actor.Context) {
 		}
 	}()
 	switch m := ctx.Message().(type) {
-	case proposal:
+	case *proposal:
 		j.take(m)
 	case journal.Result:
 		if j.over != nil {
@@ -100,17 +102,17 @@ func (j *journalActor) Receive(ctx actor.Context) {
 }
 
 // take gives a proposal to the committer. What the committer will not write is the host's fault alone.
-func (j *journalActor) take(p proposal) {
+func (j *journalActor) take(p *proposal) {
 	if j.over != nil {
 		p.answer(0, j.refusal())
 		return
 	}
 	j.tickets++
-	if err := j.enqueue(j.tickets, p.records); err != nil {
+	if err := j.enqueue(j.tickets, p.effects.Records); err != nil {
 		p.answer(0, messages.AsError(err))
 		return
 	}
-	p.records, j.quiet = nil, false
+	j.quiet = false
 	j.proposals[j.tickets] = p
 }
 
@@ -194,12 +196,13 @@ func (j *journalActor) report() {
 	done := j.committer.Committed()
 	for len(done) > 0 {
 		at := done[0].Sequence
+		reached := done[0].At()
 		n := 0
 		var records []messages.Record
 		for ; n < len(done) && done[n].Sequence == at; n++ {
 			records = append(records, done[n].Records...)
 		}
-		j.tree.catalog.Apply(at, records)
+		j.tree.catalog.ApplyAt(reached, records)
 		for _, c := range done[:n] {
 			if c.Ticket != 0 { // not the committer's own, which it may get in while it cannot get in what is proposed
 				j.calm()
@@ -267,6 +270,6 @@ func (j *journalActor) refusal() *messages.Error {
 		WithHint("ask again; what was stored stays stored")
 }
 
-func (p proposal) answer(at messages.Sequence, err *messages.Error) {
+func (p *proposal) answer(at messages.Sequence, err *messages.Error) {
 	p.host.mailbox.post(laneUrgent, outcome{incarnation: p.incarnation, at: at, err: err}, 0)
 }

@@ -335,8 +335,9 @@ func (t *Tree) now() time.Duration { return time.Since(t.origin) }
 // env is what a machine may know in its next step. Applied is read before the machine reads the catalog, so the catalog
 // is never older than Applied says.
 func (t *Tree) env() actors.Env {
+	now := time.Now()
 	return actors.Env{
-		Now: t.now(), WallUnixMs: time.Now().UnixMilli(), Random: [2]uint64{rand.Uint64(), rand.Uint64()},
+		Now: now.Sub(t.origin), WallUnixMs: now.UnixMilli(), Random: [2]uint64{rand.Uint64(), rand.Uint64()},
 		Applied: t.catalog.Applied(), Controller: t.epoch, Cluster: t.catalog, GrantUntil: time.Duration(t.grantUntil.Load()),
 	}
 }

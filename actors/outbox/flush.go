@@ -11,6 +11,7 @@ import (
 // flush sends what has gathered, in as few batches as the limits allow.
 func (s *State) flush(env actors.Env, fx *actors.Effects) {
 	s.dropDeleted(env)
+	began := s.gathered
 	for range maxBatches {
 		batch := s.batch()
 		if len(batch.Assignments) == 0 && len(batch.Removals) == 0 {
@@ -20,11 +21,10 @@ func (s *State) flush(env actors.Env, fx *actors.Effects) {
 		batch.Position = s.position
 		fx.Publish = append(fx.Publish, batch)
 	}
+	s.forget(began[:len(began)-len(s.gathered)])
 	if len(s.gathered) > 0 || len(s.removals) > 0 {
-		s.flushing = true
+		s.flushing, s.flushDue = true, env.Now+again
 		fx.Wakes = append(fx.Wakes, actors.Wake{After: again, Msg: actors.Flush{}})
-	} else {
-		s.order = nil
 	}
 	if len(fx.Publish) > 0 {
 		s.lastSent, s.quiet = env.Now, 0
@@ -36,14 +36,21 @@ func (s *State) flush(env actors.Env, fx *actors.Effects) {
 // order to remove its topic was sent; the broker would make the replica again.
 func (s *State) dropDeleted(env actors.Env) {
 	exists := map[messages.TopicID]bool{}
-	for id := range s.gathered {
-		there, looked := exists[id.Topic]
-		if !looked {
-			_, there = env.Cluster.Topic(id.Topic)
-			exists[id.Topic] = there
+	var last messages.TopicID // most are of one topic
+	drop := false
+	for i := range s.gathered {
+		g := &s.gathered[i]
+		if g.id.Topic != last || i == 0 {
+			there, looked := exists[g.id.Topic]
+			if !looked {
+				_, there = env.Cluster.Topic(g.id.Topic)
+				exists[g.id.Topic] = there
+			}
+			_, gone := s.removing[g.id.Topic]
+			last, drop = g.id.Topic, gone || !there
 		}
-		if _, gone := s.removing[id.Topic]; gone || !there {
-			delete(s.gathered, id)
+		if drop {
+			g.assignment = nil
 		}
 	}
 }
@@ -64,17 +71,36 @@ func (s *State) batch() actors.PublishAssignments {
 		delete(s.removing, s.removals[0].topic)
 		s.removals = s.removals[1:]
 	}
-	for len(s.order) > 0 && len(b.Assignments) < maxAssignments {
-		if a, ok := s.gathered[s.order[0]]; ok {
-			if !fits(roomOf(a)) {
+	for len(s.gathered) > 0 && len(b.Assignments) < maxAssignments {
+		if g := &s.gathered[0]; g.assignment != nil {
+			if !fits(g.room) {
 				break
 			}
-			b.Assignments = append(b.Assignments, a)
-			delete(s.gathered, s.order[0])
+			if b.Assignments == nil {
+				b.Assignments = make([]*pb.Assignment, 0, min(len(s.gathered), maxAssignments))
+			}
+			b.Assignments = append(b.Assignments, g.assignment)
 		}
-		s.order = s.order[1:]
+		s.gathered = s.gathered[1:]
 	}
 	return b
+}
+
+// forget takes note that the first of what had gathered is sent.
+func (s *State) forget(sent []gathered) {
+	if len(s.gathered) > 0 {
+		for i := range sent {
+			delete(s.places, sent[i].id)
+		}
+		s.sent += len(sent)
+		return
+	}
+	s.gathered, s.sent = nil, 0
+	if len(s.places) > keepPlaces {
+		s.places = map[messages.PartitionID]int{} // its room is given back after a burst
+	} else {
+		clear(s.places)
+	}
 }
 
 // roomOf bounds the bytes of an assignment in a batch from above, without walking it by reflection as proto.Size does.

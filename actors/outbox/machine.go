@@ -15,6 +15,8 @@ const (
 	maxBytes       = 512 << 10 // of one batch, but for a single item that is larger
 	maxBatches     = 8         // in one step; the next one follows at once
 	gather         = 2 * time.Millisecond
+	gatherFenced   = 20 * time.Millisecond
+	keepPlaces     = 1000             // for how many partitions an empty outbox keeps room
 	again          = time.Millisecond // pause before the next step when one was not enough
 )
 
@@ -32,13 +34,15 @@ type State struct {
 	feed     messages.Sequence
 	position uint64
 
-	// gathered has the newest assignment of each partition that is not sent yet; order is in which they came first, and may
-	// name partitions that are not gathered any more.
-	gathered map[messages.PartitionID]*pb.Assignment
-	order    []messages.PartitionID
+	// gathered has the newest assignment of each partition that is not sent yet, in the order in which they came first. places
+	// says where a partition stands in it, counted from the first that was sent since all was sent: sent of them are gone.
+	gathered []gathered
+	places   map[messages.PartitionID]int
+	sent     int
 	removals []removal
 	removing map[messages.TopicID]struct{}
-	flushing bool // a Flush is on its way
+	flushing bool          // a Flush is on its way
+	flushDue time.Duration // when the earliest of them comes
 
 	// lastSent is when the last batch with content was sent, quiet how many empty ones followed. While watching, the look
 	// at the quiet with number look comes at lookDue; others are ignored.
@@ -47,6 +51,13 @@ type State struct {
 	watching bool
 	look     uint64
 	lookDue  time.Duration
+}
+
+// gathered is an assignment that waits, nil if its topic is deleted. Room bounds its bytes.
+type gathered struct {
+	id         messages.PartitionID
+	assignment *pb.Assignment
+	room       int
 }
 
 type removal struct {
@@ -67,7 +78,7 @@ func (Machine) Load(env actors.Env, self actors.Address) (*State, error) {
 	return &State{
 		broker:   self.Broker,
 		feed:     (env.Applied+1)<<32 | messages.Sequence(chance),
-		gathered: map[messages.PartitionID]*pb.Assignment{},
+		places:   map[messages.PartitionID]int{},
 		removing: map[messages.TopicID]struct{}{},
 	}, nil
 }

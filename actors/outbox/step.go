@@ -26,12 +26,12 @@ func (Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, actor
 		if !s.assign(msg.Assignment) {
 			fx.Events = append(fx.Events, ignored(msg))
 		}
-		s.flushSoon(&fx)
+		s.flushSoon(env, &fx)
 	case actors.Remove:
 		if !s.remove(msg.Removal) {
 			fx.Events = append(fx.Events, ignored(msg))
 		}
-		s.flushSoon(&fx)
+		s.flushSoon(env, &fx)
 	case actors.Flush:
 		s.flushing = false
 		s.flush(env, &fx)
@@ -64,13 +64,16 @@ func (s *State) assign(a *pb.Assignment) bool {
 		return true
 	}
 	id := messages.PartitionID{Topic: topic, Index: a.GetPartition()}
-	old, ok := s.gathered[id]
-	if !ok {
-		s.order = append(s.order, id)
-	} else if old.GetPartitionEpoch() > a.GetPartitionEpoch() {
+	at, known := s.places[id]
+	if !known {
+		s.places[id] = s.sent + len(s.gathered)
+		s.gathered = append(s.gathered, gathered{id: id, assignment: a, room: roomOf(a)})
 		return true
 	}
-	s.gathered[id] = a
+	g := &s.gathered[at-s.sent]
+	if g.assignment.GetPartitionEpoch() <= a.GetPartitionEpoch() {
+		g.assignment, g.room = a, roomOf(a)
+	}
 	return true
 }
 
@@ -87,11 +90,18 @@ func (s *State) remove(r *pb.Removal) bool {
 	return true
 }
 
-// flushSoon sets a Flush if something has gathered and none is on its way.
-func (s *State) flushSoon(fx *actors.Effects) {
-	if s.flushing || len(s.gathered) == 0 && len(s.removals) == 0 {
+// flushSoon sets a Flush if something has gathered and none is on its way that comes early enough. A broker that is fenced
+// is in no hurry: it leads nothing and is in no ISR. Most likely it is dead, and then everyone else must be told first.
+func (s *State) flushSoon(env actors.Env, fx *actors.Effects) {
+	if len(s.gathered) == 0 && len(s.removals) == 0 {
 		return
 	}
-	s.flushing = true
-	fx.Wakes = append(fx.Wakes, actors.Wake{After: gather, Msg: actors.Flush{}})
+	after := gather
+	if b := env.Cluster.Brokers()[s.broker]; b != nil && b.Fenced {
+		after = gatherFenced
+	}
+	if due := env.Now + after; !s.flushing || due < s.flushDue {
+		s.flushing, s.flushDue = true, due
+		fx.Wakes = append(fx.Wakes, actors.Wake{After: after, Msg: actors.Flush{}})
+	}
 }

@@ -113,6 +113,8 @@ func (w *world) run(words []string) bool {
 		} else {
 			delete(w.topics, id)
 		}
+	case "fenced", "unfenced":
+		w.brokers = map[messages.BrokerID]*messages.Broker{"b1": {ID: "b1", Fenced: words[0] == "fenced"}}
 	case "snapshot":
 		w.step(actors.FeedStart{Request: 1})
 	case "flush":
@@ -177,11 +179,14 @@ type wake struct {
 	msg actors.Message
 }
 
-// fakeCluster knows topics only.
+// fakeCluster knows topics and brokers.
 type fakeCluster struct {
 	actors.Cluster
-	topics map[messages.TopicID]*messages.Topic
+	topics  map[messages.TopicID]*messages.Topic
+	brokers map[messages.BrokerID]*messages.Broker
 }
+
+func (c fakeCluster) Brokers() map[messages.BrokerID]*messages.Broker { return c.brokers }
 
 func (c fakeCluster) Topic(id messages.TopicID) (*messages.Topic, bool) {
 	t, ok := c.topics[id]

@@ -82,8 +82,10 @@ func (t *step) graceEnded(g actors.GraceEnded) {
 	if ses == nil || rec == nil || rec.Epoch != g.Epoch || !ses.live || !ses.gone || ses.speaks != connectionOf(g.Connection) {
 		return
 	}
-	if t.env.Now-ses.graceDue > t.settings.Session/2 {
-		t.armGrace(ses, rec) // this process was not running, and its heartbeat may stand in the queue behind this message
+	if t.env.Now-ses.graceDue > t.settings.Session/2 || t.doubt() != nil {
+		// This process was not running, and the broker's heartbeat may stand in the queue behind this message; or nothing may
+		// be decided.
+		t.armGrace(ses, rec)
 		return
 	}
 	reason := fmt.Sprintf("connection closed (%s) and not back within %v", ses.lost, t.settings.DisconnectGrace)

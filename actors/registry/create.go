@@ -52,6 +52,9 @@ func (t *step) make(spec *topicSpec, p *actors.Placement) (*pb.CreateTopicRespon
 	if err := t.checkFree(spec.name); err != nil {
 		return nil, err // what another request has created while a dry run was placed
 	}
+	if err := t.doubt(); err != nil {
+		return nil, err
+	}
 	topic := &messages.Topic{
 		Name: spec.name, Partitions: spec.partitions, ReplicationFactor: spec.replicationFactor, MinISR: spec.minISR,
 		Labels: spec.labels, CreatedUnixMs: t.env.WallUnixMs,

@@ -19,6 +19,9 @@ func (t *step) deleteTopic(r *pb.DeleteTopicRequest) (*pb.DeleteTopicResponse, *
 	if r.GetDryRun() {
 		return &pb.DeleteTopicResponse{TopicId: topic.ID.Bytes(), Revision: uint64(t.env.Applied)}, nil
 	}
+	if err := t.doubt(); err != nil {
+		return nil, err
+	}
 	if t.state.unfinished >= maxUnfinished {
 		return nil, busy("%d deletions wait for brokers that have not confirmed them", t.state.unfinished)
 	}

@@ -11,6 +11,7 @@
 //   - register.go    who may be registered, and what becomes of the one before (identity.go: what a request must look like)
 //   - heartbeat.go   contact, lease, unfencing and controlled stop
 //   - session.go     the queue of sessions by deadline; expire.go: the clock; connection.go: fast death
+//   - ahead.go       brokers that know more than the journal: then nothing is decided
 //   - fence.go       the records that fence and unfence, and what holds an unfencing back
 //   - create.go      topics, with placement.go for the placer's answer and topicspec.go for what may be asked
 //   - delete.go      deletions, and removed.go for the brokers' confirmations

@@ -40,6 +40,9 @@ func (t *step) tick() {
 			t.touch(t.state.session(id), t.env.Now)
 		}
 	}
+	if t.doubt() != nil {
+		t.spare()
+	}
 	t.expireSessions()
 	t.expireCreations()
 	t.armTick()
@@ -65,13 +68,18 @@ func (t *step) noticeStall() {
 	}
 	t.event(ControllerStalled{Late: t.env.Now - due})
 	t.state.tickDue = t.env.Now
+	t.spare()
+	for _, c := range t.state.creations {
+		c.deadline = t.env.Now + placementTimeout
+	}
+}
+
+// spare gives everyone a fresh session: what was not heard is not held against anybody.
+func (t *step) spare() {
 	for _, ses := range t.state.sessions {
 		if ses.live {
 			ses.contact = max(ses.contact, t.env.Now)
 		}
-	}
-	for _, c := range t.state.creations {
-		c.deadline = t.env.Now + placementTimeout
 	}
 }
 

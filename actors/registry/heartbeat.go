@@ -16,7 +16,7 @@ func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.Heartbea
 	id := messages.BrokerID(r.GetBroker())
 	b := t.brokers[id]
 	mine := b != nil && r.GetBrokerEpoch() == uint64(b.Epoch) && r.GetIncarnation() == string(b.Incarnation)
-	if err := t.ahead(id, r.GetSeen(), r.GetBrokerEpoch()); err != nil {
+	if err := t.ahead(id, messages.IncarnationID(r.GetIncarnation()), r.GetSeen(), r.GetBrokerEpoch()); err != nil {
 		if mine { // it lives: silence must not be held against it
 			t.touch(t.state.session(id), t.env.Now)
 		}
@@ -31,6 +31,12 @@ func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.Heartbea
 	ses := t.state.session(id)
 	if !t.hear(ses, connectionOf(r.GetConnection())) {
 		return t.lease(0, b.Fenced, false), nil
+	}
+	if err := t.doubt(); err != nil { // who leads goes on, and that is all
+		if b.Fenced || ses.gone {
+			return nil, err
+		}
+		return t.lease(t.settings.Lease(), false, false), nil
 	}
 	return t.contact(ses, b, r), nil
 }
@@ -79,29 +85,6 @@ func speaksFor(principal, broker string) *messages.Error {
 		return messages.Errorf(messages.CodeDenied, "%.80q may not speak for broker %.80q", principal, broker)
 	}
 	return nil
-}
-
-// ahead refuses whoever has seen more than this controller holds. No committed position and no epoch that was ever given to
-// a broker is above Applied.
-func (t *step) ahead(b messages.BrokerID, seen *pb.Seen, epoch uint64) *messages.Error {
-	s := messages.SeenFromProto(seen)
-	if known := t.brokers[b]; known == nil || uint64(known.Epoch) != epoch {
-		s.Sequence = max(s.Sequence, messages.Sequence(epoch))
-	}
-	var err *messages.Error
-	switch {
-	case s.Controller > t.env.Controller:
-		err = messages.Errorf(messages.CodeNotActiveController,
-			"the broker has heard of controller epoch %d, this controller has epoch %d", s.Controller, t.env.Controller)
-	case s.Sequence > t.env.Applied:
-		err = messages.Errorf(messages.CodeNotActiveController, "the broker has seen journal position %d, this controller's "+
-			"journal ends at %d: the store went back in time, or another controller is active", s.Sequence, t.env.Applied).
-			WithHint("do not start the broker with empty storage; restore the journal, or see `highwater cluster doctor`")
-	default:
-		return nil
-	}
-	t.event(PositionAhead{Broker: b, Seen: s})
-	return err
 }
 
 func errStale(b *messages.Broker, epoch uint64) *messages.Error {

@@ -25,6 +25,8 @@ type State struct {
 	queue    queue
 	// spoken has the brokers that speak through a connection, for the end of one.
 	spoken map[connection][]messages.BrokerID
+	// claims are the brokers that have seen more than the journal holds.
+	claims map[messages.BrokerID]claim
 	// tickDue is when the pending Tick should come, 0 if none is pending.
 	tickDue time.Duration
 
@@ -45,6 +47,7 @@ func (Machine) Load(env actors.Env, _ actors.Address) (*State, error) {
 	return &State{
 		sessions:  map[messages.BrokerID]*session{},
 		spoken:    map[connection][]messages.BrokerID{},
+		claims:    map[messages.BrokerID]claim{},
 		creations: map[uint64]*creation{},
 		names:     map[messages.TopicName]struct{}{},
 		// A placer that outlives this registry may still answer tickets of the one before: they must not be taken for new ones.

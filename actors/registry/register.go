@@ -18,7 +18,10 @@ func (t *step) register(principal string, r *pb.RegisterRequest) (*pb.RegisterRe
 	if err != nil {
 		return nil, err
 	}
-	if err := t.ahead(b.ID, r.GetSeen(), 0); err != nil {
+	if err := t.ahead(b.ID, b.Incarnation, r.GetSeen(), 0); err != nil {
+		return nil, err
+	}
+	if err := t.doubt(); err != nil {
 		return nil, err
 	}
 	if err := t.checkStorage(b); err != nil {

@@ -17,6 +17,9 @@ func (t *step) removed(principal string, r *pb.RemovedRequest) *messages.Error {
 	if b := t.brokers[id]; b == nil || uint64(b.Epoch) != r.GetBrokerEpoch() {
 		return errStale(b, r.GetBrokerEpoch())
 	}
+	if err := t.doubt(); err != nil {
+		return err
+	}
 	ids, err := parseTopicIDs(r.GetTopicIds())
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (r *Replica) considerISR(now time.Duration) {
 		}
 		return
 	}
-	members := []messages.BrokerID{r.cfg.Self}
+	members, joins := []messages.BrokerID{r.cfg.Self}, false
 	for _, b := range r.replicas {
 		f := r.leading.followers[b]
 		if f == nil {
@@ -64,8 +64,10 @@ func (r *Replica) considerISR(now time.Duration) {
 		case in && r.lagging(now, f): // leaves
 		case in && f.brokerEpoch == 0:
 			return // a member is proposed under its registration, which is known with its first fetch; within the lag it comes
-		case in, r.mayJoin(now, f):
+		case in:
 			members = append(members, b)
+		case r.mayJoin(now, f) && !(joins && r.leading.oneByOne):
+			members, joins = append(members, b), true
 		}
 	}
 	if sameSet(members, r.isr) {
@@ -140,13 +142,19 @@ func (r *Replica) ProposalAnswer(now time.Duration, id uint64, result *pb.IsrRes
 	return r.take()
 }
 
-// refused takes a proposal back that the controller has refused for one of its members. If a copy of it got lost, that
+// refused takes a proposal back that the controller has refused for one of its members. Of several that were to join it is
+// not known which one is to blame: they are proposed one by one then, so that none keeps out the others. If a copy of it got lost, that
 // copy may still arrive and be accepted, so this takes a renewal.
 func (r *Replica) refused(now time.Duration, p *proposal) {
+	var joining []*progress
 	for _, b := range p.members {
 		if f := r.leading.followers[b]; f != nil && !slices.Contains(r.isr, b) {
-			f.refusedUntil = now + refusedPause
+			joining = append(joining, f)
 		}
+	}
+	r.leading.oneByOne = r.leading.oneByOne || len(joining) > 1
+	if len(joining) == 1 {
+		joining[0].refusedUntil = now + refusedPause
 	}
 	if p.lost {
 		p.renew = true
@@ -164,7 +172,7 @@ func (r *Replica) retry(now time.Duration, p *proposal) {
 // isrCommitted follows a later partition epoch in the same leader epoch. Copies of older proposals can not be accepted
 // any more, so the committed ISR is all that counts.
 func (r *Replica) isrCommitted(now time.Duration, before []messages.BrokerID) {
-	r.leading.proposal = nil
+	r.leading.proposal, r.leading.oneByOne = nil, false
 	for _, b := range r.replicas {
 		f := r.leading.followers[b]
 		switch {

@@ -325,3 +325,21 @@ func TestB53RefusalBringsTheCurrentStateAndTheNextTrySucceeds(t *testing.T) {
 		t.Fatalf("%+v", a.Status())
 	}
 }
+
+// A follower that has died with everything there was looks like one that may join, and the controller refuses it.
+func TestARefusedMemberDoesNotKeepOutAnother(t *testing.T) {
+	a, b, c := trio(t)
+	assignAll(assignment("a", 1, 1, "a", "b", "c"), a, b, c)
+	fetch(b, a)
+	fetch(c, a)
+	a.assign(assignment("a", 1, 2, "a"))
+	fetch(b, a) // its last word
+	fetch(c, a)
+	a.answer(a.proposed("a", "b", "c"), nil, messages.CodeIneligibleReplica)
+	a.tick(10 * time.Millisecond)
+	a.answer(a.proposed("a", "b"), nil, messages.CodeIneligibleReplica)
+	a.tick(10 * time.Millisecond)
+	a.answer(a.proposed("a", "c"), assignment("a", 1, 3, "a", "c"), "")
+	a.tick(time.Second)
+	a.proposed("a", "b", "c")
+}

@@ -13,7 +13,9 @@ type leading struct {
 	epochStart messages.Offset
 	followers  map[messages.BrokerID]*progress
 	proposal   *proposal
-	waiting    waiters
+	// oneByOne: several were refused together; each is to join by itself until the ISR has changed.
+	oneByOne bool
+	waiting  waiters
 }
 
 // progress is what a leader knows of one follower in this epoch.

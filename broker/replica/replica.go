@@ -121,6 +121,9 @@ type Status struct {
 	Fault          *messages.Error
 }
 
+// InSync reports whether a broker is in the committed ISR.
+func (r *Replica) InSync(b messages.BrokerID) bool { return slices.Contains(r.isr, b) }
+
 // Status returns the state. Nothing in it is shared.
 func (r *Replica) Status() Status {
 	s := Status{Role: r.role, Leader: r.leader, LeaderEpoch: r.leaderEpoch, PartitionEpoch: r.epoch, ISR: slices.Clone(r.isr),

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -33,18 +34,20 @@ type brokerFlags struct {
 }
 
 func (a *app) brokerCommand() *cobra.Command {
-	c := &cobra.Command{Use: "broker", Short: "List and describe brokers, or run the reference broker", Args: cobra.NoArgs}
-	c.AddCommand(a.brokerRun(), a.brokerList(), a.brokerDescribe())
+	c := a.brokerRun("broker", "List and describe brokers, or run the reference broker")
+	c.AddCommand(a.brokerRun("run", "Run one reference broker until SIGTERM"), a.brokerList(), a.brokerDescribe())
 	return c
 }
 
-func (a *app) brokerRun() *cobra.Command {
+// brokerRun is both `broker` and `broker run`.
+func (a *app) brokerRun(use, short string) *cobra.Command {
 	var b brokerFlags
 	c := &cobra.Command{
-		Use: "run", Short: "Run one reference broker until SIGTERM", Args: cobra.NoArgs,
+		Use: use, Short: short, Args: cobra.NoArgs,
 		Long: `Run one reference broker. On SIGTERM or interrupt it hands its leaderships over, leaves in order and exits; a second
 signal ends it at once.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runBroker(cmd.Context(), b) },
+		Example: "  highwater broker run --id b1 --rack eu/1/a --data-dir /var/lib/highwater/b1",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runBroker(cmd.Context(), b) },
 	}
 	f := c.Flags()
 	f.StringVar(&b.id, "id", "", "broker id, 1 to 64 of [A-Za-z0-9_-] (required)")
@@ -54,21 +57,20 @@ signal ends it at once.`,
 	f.DurationVar(&b.interval, "fsync-interval", time.Second, "pause between two fsyncs with --fsync=interval")
 	f.Uint32Var(&b.weight, "weight", 100, "relative capacity, 1 to 1000")
 	f.BoolVar(&b.child, "child", false, "end in order when standard input ends, and leave interrupts to the parent")
-	for _, name := range []string{"id", "data-dir"} {
-		if err := c.MarkFlagRequired(name); err != nil {
-			panic(err)
-		}
-	}
-	if err := f.MarkHidden("child"); err != nil {
-		panic(err)
-	}
+	f.Lookup("child").Hidden = true
 	return c
 }
 
 func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
+	if b.id == "" || b.dir == "" {
+		return usage("a broker needs --id and --data-dir")
+	}
+	if b.weight < 1 || b.weight > 1000 {
+		return usage("--weight is %d; it must be 1 to 1000", b.weight)
+	}
 	id := messages.BrokerID(b.id)
 	rack, err := messages.ParseRackPath(b.rack)
-	if err := errors.Join(id.Validate(), err); err != nil {
+	if err := errors.Join(id.Validate(), messages.ClusterName(a.cluster).Validate(), err); err != nil {
 		return err
 	}
 	sync, err := pebblelog.ParseSync(b.fsync)
@@ -76,22 +78,27 @@ func (a *app) runBroker(ctx context.Context, b brokerFlags) error {
 		return err
 	}
 	if b.child {
-		ctx = a.childContext()
+		var cancel context.CancelFunc
+		ctx, cancel = a.childContext(ctx)
+		defer cancel()
 	}
-	log := a.logger().With().Str("broker", b.id).Logger()
 	storage, err := pebblelog.Open(b.dir, pebblelog.Options{Sync: sync, Interval: b.interval})
 	if err != nil {
 		return err
 	}
-	err = a.serveBroker(ctx, storage, log, id, []broker.Option{
-		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(log), broker.WithVersion(version()),
+	err = a.serveBroker(ctx, storage, id, []broker.Option{
+		broker.WithRack(rack), broker.WithWeight(b.weight), broker.WithLogger(a.logger()), broker.WithVersion(version()),
 	})
-	return errors.Join(err, storage.Close())
+	if closing := storage.Close(); err == nil {
+		err = closing
+	}
+	return err
 }
 
-func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerolog.Logger, id messages.BrokerID, opts []broker.Option) error {
-	nc, err := a.connect("highwater-broker-" + string(id))
-	if err != nil {
+func (a *app) serveBroker(ctx context.Context, storage broker.Storage, id messages.BrokerID, opts []broker.Option) error {
+	log := a.logger().With().Str("broker", string(id)).Logger()
+	nc, err := a.awaitConnection(ctx, "highwater-broker-"+string(id), log)
+	if err != nil || nc == nil {
 		return err
 	}
 	defer nc.Close()
@@ -99,7 +106,6 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	if err != nil {
 		return err
 	}
-	log.Info().Msg("registered")
 	select {
 	case <-s.Done():
 		s.Close()
@@ -107,63 +113,68 @@ func (a *app) serveBroker(ctx context.Context, storage broker.Storage, log zerol
 	case <-ctx.Done():
 	}
 	log.Info().Msg("stopping: handing over leaderships")
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	bounded, cancel := stopContext(nc)
 	defer cancel()
-	go func() {
-		secondSignal(bounded)
-		cancel()
-	}()
 	if err := s.Shutdown(bounded); err != nil {
-		return fmt.Errorf("the broker did not stop in order: %w", err)
+		return errNotRunning{fmt.Errorf("the broker did not stop in order: %w", err)}
 	}
 	log.Info().Msg("stopped")
 	return nil
 }
 
-// secondSignal waits for a signal after the one that began an orderly stop, or for the stop's end.
-func secondSignal(ctx context.Context) {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(again)
-	select {
-	case <-again:
-	case <-ctx.Done():
+// awaitConnection connects to NATS, with growing pauses for as long as nobody listens: a broker may be started before the
+// controller that embeds the server. No connection and no error when the context ends first.
+func (a *app) awaitConnection(ctx context.Context, name string, log zerolog.Logger) (*nats.Conn, error) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		nc, err := a.connect(name)
+		if messages.CodeOf(err) != messages.CodeUnavailable {
+			return nc, err
+		}
+		log.Warn().Err(err).Msg("waiting for NATS")
+		jittered := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-jittered.C:
+		case <-ctx.Done():
+			jittered.Stop()
+			return nil, nil
+		}
 	}
 }
 
-// childContext ends with SIGTERM or with standard input, which the parent holds open: a broker never outlives the process
-// that started it, however that ends. Interrupts of the terminal reach the whole group and are left to the parent.
-func (a *app) childContext() context.Context {
-	signal.Reset(os.Interrupt)
-	signal.Ignore(os.Interrupt)
-	ctx, cancel := context.WithCancel(context.Background())
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
+// goneTime is how long a broker that stops waits for NATS to come back, so that somebody can let it go.
+const goneTime = time.Second
+
+// stopContext bounds an orderly stop: by shutdownTime, or when NATS has been gone for goneTime.
+func stopContext(nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	go func() {
-		<-term
+		look := time.NewTicker(goneTime / 10)
+		defer look.Stop()
+		for last := time.Now(); time.Since(last) < goneTime; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			if nc.IsConnected() {
+				last = time.Now()
+			}
+		}
 		cancel()
 	}()
+	return ctx, cancel
+}
+
+// childContext ends also with standard input, which the parent holds open: a broker never outlives the process that started
+// it, however that ends. Interrupts of the terminal reach the whole group and are left to the parent.
+func (a *app) childContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(os.Interrupt)
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		_, _ = io.Copy(io.Discard, a.in) // any end of it is the end
 		cancel()
 	}()
-	return ctx
-}
-
-// devLevel keeps dev quiet: only what needs attention, unless more is asked for.
-func devLevel(verbose bool) zerolog.Level {
-	if verbose {
-		return zerolog.DebugLevel
-	}
-	return zerolog.WarnLevel
-}
-
-func (a *app) logger() zerolog.Logger {
-	level := zerolog.InfoLevel
-	if a.verbose {
-		level = zerolog.DebugLevel
-	}
-	return zerolog.New(a.err).Level(level).With().Timestamp().Str("cluster", a.cluster).Logger()
+	return ctx, cancel
 }
 
 func (a *app) brokerList() *cobra.Command {

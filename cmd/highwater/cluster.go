@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +45,7 @@ func (a *app) clusterCommand() *cobra.Command {
 				return a.print(v, describeTable(o, v))
 			})
 		},
-	})
+	}, a.snapshotCommand())
 	return c
 }
 
@@ -56,7 +59,7 @@ func healthTable(h messages.HealthView, v messages.View) rows {
 		fenced = "   fenced: " + joined(h.Brokers.IDs)
 	}
 	cells := [][]any{
-		{"STATUS", fmt.Sprintf("%s   cluster %s   revision %d   as of %s", h.Status, v.Cluster, v.Revision, v.AsOf)},
+		{"STATUS", fmt.Sprintf("%s   cluster %s   revision %d   as of %s", h.Status, v.Cluster, v.Revision, asOf(v.AsOf))},
 		{"REASONS", orDash(strings.Join(reasons, " · "))},
 		{"CONTROLLER", fmt.Sprintf("%s (epoch %d, %s)", orDash(h.Controller), v.ControllerEpoch, v.Role)},
 		{"BROKERS", fmt.Sprintf("%d of %d active%s", h.Brokers.Active, h.Brokers.Total, fenced)},
@@ -67,6 +70,15 @@ func healthTable(h messages.HealthView, v messages.View) rows {
 		cells = append(cells, []any{"NEXT", next})
 	}
 	return rows{cells: cells, names: []string{h.Status}}
+}
+
+// asOf shows when an answer was made and how long ago.
+func asOf(text string) string {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	return fmt.Sprintf("%s (%.1f s ago)", t.Local().Format(time.TimeOnly), max(0, time.Since(t).Seconds()))
 }
 
 func nextSteps(h messages.HealthView) string {
@@ -125,6 +137,7 @@ func (a *app) partitionCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				slices.SortStableFunc(p, func(a, b messages.PartitionView) int { return cmp.Compare(severity(a), severity(b)) })
 				return a.print(orEmpty(p), partitionTable(p))
 			})
 		},
@@ -155,12 +168,27 @@ func (a *app) partitionCommand() *cobra.Command {
 	return c
 }
 
+// severity orders partitions, the worst first.
+func severity(p messages.PartitionView) int {
+	switch {
+	case p.State == "offline":
+		return 0
+	case p.State == "under_min_isr":
+		return 1
+	case p.State == "under_replicated":
+		return 2
+	case p.RackViolation:
+		return 3
+	}
+	return 4
+}
+
 func parseIndex(s string) (int32, error) {
-	var n int32
-	if _, err := fmt.Sscanf(s, "%d", &n); err != nil || n < 0 || fmt.Sprint(n) != s {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 0 {
 		return 0, usage("%q is no partition number", s)
 	}
-	return n, nil
+	return int32(n), nil
 }
 
 func partitionTable(list []messages.PartitionView) rows {

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
-	"sort"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/confmap"
 	envprovider "github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/providers/posflag"
@@ -43,6 +44,9 @@ var configKeys = func() []settingKey {
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
 		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
+		{"snapshot_entries", 10_000, "entries by which the journal may grow until a snapshot is taken"},
+		{"snapshot_bytes", int64(64 << 20), "bytes by which the journal may grow until a snapshot is taken"},
+		{"snapshot_interval", time.Hour, "longest time without a snapshot while the journal grows"},
 		{"settings.heartbeat", s.Heartbeat, "new cluster: pause between two heartbeats of a broker"},
 		{"settings.session", s.Session, "new cluster: silence after which a broker is fenced"},
 		{"settings.disconnect_grace", s.DisconnectGrace, "new cluster: time to reconnect before a broker is fenced"},
@@ -78,122 +82,160 @@ func configFlags(f *pflag.FlagSet) {
 	}
 }
 
-// loadedConfig is the configuration with where each value came from.
-type loadedConfig struct {
-	values *koanf.Koanf
-	from   map[string]string
-}
+// loadedConfig is the configuration as text, with where each value came from.
+type loadedConfig map[string]setting
+
+type setting struct{ value, from string }
 
 // loadConfig merges defaults, file, environment and flags. Unknown keys are errors.
-func loadConfig(path string, flags *pflag.FlagSet) (*loadedConfig, error) {
-	l := &loadedConfig{values: koanf.New("."), from: map[string]string{}}
-	defaults := map[string]any{}
+func loadConfig(path string, flags *pflag.FlagSet) (loadedConfig, error) {
+	l := loadedConfig{}
 	for _, k := range configKeys {
-		defaults[k.key] = k.fallback
-	}
-	if err := l.add("default", confmap.Provider(defaults, "."), nil); err != nil {
-		return nil, err
+		l[k.key] = setting{fmt.Sprint(k.fallback), "default"}
 	}
 	if path != "" {
 		if err := l.add("file "+path, file.Provider(path), yaml.Parser()); err != nil {
 			return nil, err
 		}
 	}
-	fromFlags := map[string]string{}
-	for _, k := range configKeys {
-		fromFlags[flagOf(k.key)] = k.key
+	var unreadable error
+	environment := envprovider.Provider(".", envprovider.Opt{Prefix: "HIGHWATER_", TransformFunc: func(name, value string) (string, any) {
+		if value == "" {
+			return "", nil // as if it were not set
+		}
+		key, value, err := fromEnvironment(name, value)
+		unreadable = errors.Join(unreadable, err)
+		return key, value
+	}})
+	if err := l.add("environment", environment, nil); err != nil || unreadable != nil {
+		return nil, errors.Join(unreadable, err)
 	}
-	environment := envprovider.Provider(".", envprovider.Opt{Prefix: "HIGHWATER_", TransformFunc: fromEnvironment})
-	if err := l.add("environment", environment, nil); err != nil {
-		return nil, err
+	keys := map[string]string{}
+	for _, k := range configKeys {
+		keys[flagOf(k.key)] = k.key
 	}
 	given := posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
-		key, known := fromFlags[f.Name]
-		if !known || !f.Changed {
+		if !f.Changed {
 			return "", nil
 		}
-		return key, posflag.FlagVal(flags, f)
+		return keys[f.Name], f.Value.String() // "" leaves out a flag that is no key
 	})
 	return l, l.add("flag", given, nil)
 }
 
 // fromEnvironment turns HIGHWATER_SETTINGS__SESSION into settings.session, and reads a file for a name that ends in _FILE.
-func fromEnvironment(name, value string) (string, any) {
+func fromEnvironment(name, value string) (string, string, error) {
 	key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "HIGHWATER_")), "__", ".")
-	if secret, ok := strings.CutSuffix(key, "_file"); ok {
-		raw, err := os.ReadFile(value)
-		if err != nil {
-			return key, value // an unknown key, which is refused with its name
-		}
-		return secret, strings.TrimSpace(string(raw))
+	secret, ok := strings.CutSuffix(key, "_file")
+	if !ok {
+		return key, value, nil
 	}
-	return key, value
+	raw, err := os.ReadFile(value)
+	if err != nil {
+		return secret, "", messages.Errorf(messages.CodeInvalidRequest, "the file of %s cannot be read: %v", name, err)
+	}
+	return secret, strings.TrimSpace(string(raw)), nil
 }
 
-func (l *loadedConfig) add(source string, p koanf.Provider, parser koanf.Parser) error {
+func (l loadedConfig) add(source string, p koanf.Provider, parser koanf.Parser) error {
 	k := koanf.New(".")
 	if err := k.Load(p, parser); err != nil {
 		return messages.Errorf(messages.CodeInvalidRequest, "the configuration from the %s cannot be read: %v", source, err)
 	}
-	for _, key := range k.Keys() {
-		known := false
-		for _, c := range configKeys {
-			known = known || c.key == key
-		}
-		if !known {
+	for key, value := range k.All() {
+		if _, known := l[key]; !known {
 			return messages.Errorf(messages.CodeInvalidRequest, "the configuration from the %s has the unknown key %q", source, key).
 				WithHint("`highwater serve --print-config` lists the keys")
 		}
-		l.from[key] = source
+		if value == nil {
+			return messages.Errorf(messages.CodeInvalidRequest, "the configuration from the %s has no value for %s", source, key)
+		}
+		l[key] = setting{fmt.Sprint(value), source}
 	}
-	return l.values.Merge(k)
+	return nil
 }
 
-func (l *loadedConfig) controller() (controller.Config, error) {
-	v := l.values
-	durations := map[string]time.Duration{}
-	for _, k := range configKeys {
-		if _, ok := k.fallback.(time.Duration); !ok {
-			continue
-		}
-		d, err := time.ParseDuration(v.String(k.key))
-		if err != nil {
-			return controller.Config{}, messages.Errorf(messages.CodeInvalidRequest, "%s from the %s is no duration: %v", k.key, l.from[k.key], err)
-		}
-		durations[strings.TrimPrefix(k.key, "settings.")] = d
+// reader reads values of the types of Config, and keeps what is wrong with them.
+type reader struct {
+	loaded loadedConfig
+	errs   []error
+}
+
+func read[T any](r *reader, key, what string, parse func(string) (T, error)) T {
+	s := r.loaded[key]
+	v, err := parse(s.value)
+	if err != nil {
+		r.errs = append(r.errs, messages.Errorf(messages.CodeInvalidRequest, "%s from the %s is %q, which is no %s", key, s.from, s.value, what))
 	}
+	return v
+}
+
+func (r *reader) text(key string) string { return r.loaded[key].value }
+
+func (r *reader) yes(key string) bool { return read(r, key, "true or false", strconv.ParseBool) }
+
+func (r *reader) number(key string) int { return read(r, key, "whole number", strconv.Atoi) }
+
+func (r *reader) duration(key string) time.Duration {
+	return read(r, key, "duration like 500ms", time.ParseDuration)
+}
+
+// controller returns the configuration of a controller, or everything that is wrong with it.
+func (l loadedConfig) controller() (controller.Config, error) {
+	r := &reader{loaded: l}
+	s := messages.DefaultSettings()
+	s.Heartbeat, s.Session, s.DisconnectGrace = r.duration("settings.heartbeat"), r.duration("settings.session"), r.duration("settings.disconnect_grace")
+	s.LeaderReady, s.ReplicaLag, s.Checkpoint = r.duration("settings.leader_ready"), r.duration("settings.replica_lag"), r.duration("settings.checkpoint")
+	s.DefaultReplicationFactor, s.DefaultMinISR = r.number("settings.replication_factor"), r.number("settings.min_isr")
 	cfg := controller.Config{
-		Cluster: messages.ClusterName(v.String("cluster")), Name: v.String("name"), DataDir: v.String("data_dir"), Listen: v.String("listen"),
-		InsecureNoAuth: v.Bool("insecure_no_auth"), StoreLimit: v.Int64("store_limit"), NATSURL: v.String("nats_url"), NATSCreds: v.String("nats_creds"),
-		SystemURL: v.String("system_url"), SystemCreds: v.String("system_creds"), JournalReplicas: v.Int("journal_replicas"),
-		ClusterListen: v.String("cluster_listen"), Standby: v.Bool("standby"),
-		Settings: settingsFrom(durations, v.Int("settings.replication_factor"), v.Int("settings.min_isr")),
+		Cluster: messages.ClusterName(r.text("cluster")), Name: r.text("name"), DataDir: r.text("data_dir"), Listen: r.text("listen"),
+		InsecureNoAuth: r.yes("insecure_no_auth"), StoreLimit: int64(r.number("store_limit")), NATSURL: r.text("nats_url"),
+		NATSCreds: r.text("nats_creds"), SystemURL: r.text("system_url"), SystemCreds: r.text("system_creds"),
+		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"),
+		Settings: s, SnapshotEntries: r.number("snapshot_entries"),
+		SnapshotBytes: int64(r.number("snapshot_bytes")), SnapshotInterval: r.duration("snapshot_interval"),
 	}
-	if r := v.String("routes"); r != "" {
-		cfg.Routes = strings.Split(r, ",")
+	if len(r.errs) > 0 {
+		return cfg, errors.Join(r.errs...)
+	}
+	if routes := r.text("routes"); routes != "" {
+		cfg.Routes = strings.Split(routes, ",")
 	}
 	return cfg, cfg.Validate()
 }
 
-func (l *loadedConfig) print(a *app) error {
-	type line struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-		From  string `json:"from"`
-	}
-	var lines []line
-	for _, k := range configKeys {
-		value := l.values.String(k.key)
-		if d, ok := k.fallback.(time.Duration); ok && value == fmt.Sprint(int64(d)) {
-			value = d.String()
-		}
-		lines = append(lines, line{k.key, value, l.from[k.key]})
-	}
-	sort.Slice(lines, func(i, j int) bool { return lines[i].Key < lines[j].Key })
+// configLine is one value as --print-config shows it.
+type configLine struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+func (l loadedConfig) print(a *app) error {
+	var lines []configLine
 	t := rows{header: []string{"key", "value", "from"}}
-	for _, x := range lines {
-		t.cells = append(t.cells, []any{x.Key, orDash(x.Value), x.From})
-		t.names = append(t.names, x.Key)
+	for _, k := range configKeys {
+		line := configLine{k.key, withoutSecret(l[k.key].value), l[k.key].from}
+		lines = append(lines, line)
+		t.cells = append(t.cells, []any{line.Key, orDash(line.Value), line.From})
+		t.names = append(t.names, line.Key)
 	}
 	return a.print(lines, t)
+}
+
+// withoutSecret hides the password of each URL in a list of them.
+func withoutSecret(value string) string {
+	if !strings.Contains(value, "@") {
+		return value
+	}
+	list := strings.Split(value, ",")
+	for i, s := range list {
+		u, err := url.Parse(strings.TrimSpace(s))
+		if err != nil {
+			list[i] = "xxxxx"
+			continue
+		}
+		list[i] = u.Redacted()
+	}
+	return strings.Join(list, ",")
 }

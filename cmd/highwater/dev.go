@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
+	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/highwater-io/highwater/broker/pebblelog"
 	"github.com/highwater-io/highwater/client"
 	"github.com/highwater-io/highwater/controller"
 	"github.com/highwater-io/highwater/messages"
@@ -37,6 +36,9 @@ r2, …. A broker that is killed stays dead unless --restart is given. Ctrl-C st
 			if d.brokers < 1 || d.racks < 1 || d.port < 0 || d.port > 65535 {
 				return usage("--brokers and --racks must be at least 1, --port 0 to 65535")
 			}
+			if _, err := pebblelog.ParseSync(d.fsync); err != nil {
+				return err
+			}
 			return a.dev(cmd.Context(), d)
 		},
 	}
@@ -51,209 +53,146 @@ r2, …. A broker that is killed stays dead unless --restart is given. Ctrl-C st
 }
 
 func (a *app) dev(ctx context.Context, d devFlags) error {
-	dir := d.dir
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "highwater-dev-"); err != nil {
+	if d.dir == "" {
+		dir, err := os.MkdirTemp("", "highwater-dev-")
+		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
+		d.dir = dir
 	}
-	log := a.logger().Level(devLevel(a.verbose))
-	c, err := controller.Start(ctx, controller.Config{Cluster: messages.ClusterName(a.cluster), DataDir: filepath.Join(dir, "controller"),
+	log := a.logger()
+	if !a.verbose && !a.trace {
+		log = log.Level(zerolog.WarnLevel)
+	}
+	c, err := controller.Start(ctx, controller.Config{Cluster: messages.ClusterName(a.cluster), DataDir: filepath.Join(d.dir, "controller"),
 		Listen: fmt.Sprintf("127.0.0.1:%d", d.port), Logger: &log})
 	if err != nil {
-		return err
+		return errNotRunning{err}
 	}
-	a.server = c.URL()
-	group := &children{app: a, flags: d, dir: dir, url: c.URL()}
-	err = group.run(ctx, c)
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-	defer cancel()
-	return errors.Join(err, c.Stop(bounded), c.Err())
+	// The client of this process speaks to this cluster, whatever the environment says.
+	a.server, a.context, a.creds = c.URL(), "", ""
+	err = a.devBrokers(ctx, d, c.Done())
+	if err == nil {
+		err = c.Err()
+	}
+	if stopped := stopController(ctx, c); err == nil {
+		err = stopped
+	}
+	return err
 }
 
-// children are the broker processes of dev.
-type children struct {
-	app   *app
-	flags devFlags
-	dir   string
-	url   string
-	wait  sync.WaitGroup
-	mu    sync.Mutex
-	pids  []int
-}
-
-// run starts the brokers, says what there is, and waits until the context or the controller ends; then it stops the brokers.
-func (g *children) run(ctx context.Context, c *controller.Controller) error {
-	a := g.app
+// devBrokers starts the brokers, says what there is, and waits until the context or the controller ends; then it stops the
+// brokers.
+func (a *app) devBrokers(ctx context.Context, d devFlags, controllerDone <-chan struct{}) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	defer func() {
-		stop()
-		g.wait.Wait()
-	}()
-	g.pids = make([]int, g.flags.brokers)
-	for i := range g.flags.brokers {
-		if err := g.start(ctx, self, i); err != nil {
+	group := newChildren(self, d.restart, a.err)
+	defer group.wait()
+	defer stop()
+	for i := range d.brokers {
+		id, rack := fmt.Sprintf("b%d", i+1), fmt.Sprintf("r%d", i%d.racks+1)
+		err := group.start(ctx, child{id: id, rack: rack, log: filepath.Join(d.dir, id+".log"), args: []string{"broker", "run", "--child",
+			"--id", id, "--rack", rack, "--data-dir", filepath.Join(d.dir, id), "--fsync", d.fsync, "--server", a.server, "--cluster", a.cluster}})
+		if err != nil {
 			return err
 		}
 	}
-	if err := g.ready(ctx); err != nil {
+	switch err := a.devReady(ctx, d, group); {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
-	g.introduce()
+	if err := a.introduce(d, group.list()); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(a.err, "stopping")
-	case <-c.Done():
+	case <-controllerDone:
 	}
 	return nil
 }
 
-// ready waits until every broker is active.
-func (g *children) ready(ctx context.Context) error {
-	nc, err := g.app.connect("highwater-dev")
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	c, err := client.New(nc, messages.ClusterName(g.app.cluster))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		h, _, err := c.Health(ctx)
-		if err == nil && h.Brokers.Active >= g.flags.brokers {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return messages.Errorf(messages.CodeUnavailable, "only %d of %d brokers became active; see their logs in %s", h.Brokers.Active, g.flags.brokers, g.dir)
+// devStart bounds the start of the brokers of dev.
+const devStart = 30 * time.Second
+
+// devReady waits until every broker is active. It gives up when one has ended for good.
+func (a *app) devReady(ctx context.Context, d devFlags, group *children) error {
+	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		ctx, cancel := context.WithTimeout(ctx, devStart)
+		defer cancel()
+		poll := time.NewTicker(20 * time.Millisecond)
+		defer poll.Stop()
+		for {
+			h, _, err := c.Health(ctx)
+			if err == nil && h.Brokers.Active >= d.brokers {
+				return nil
 			}
-			return nil
-		case <-poll.C:
+			select {
+			case <-ctx.Done():
+				return errNotRunning{messages.Errorf(messages.CodeUnavailable, "%d of %d brokers became active; see their logs in %s",
+					h.Brokers.Active, d.brokers, d.dir)}
+			case ended := <-group.ended:
+				return errNotRunning{messages.Errorf(messages.CodeUnavailable, "broker %s has ended before it was active; its log is %s", ended.id, ended.log)}
+			case <-poll.C:
+			}
 		}
-	}
+	})
 }
 
-func (g *children) introduce() {
-	a := g.app
+// devCluster is what dev says of itself in JSON.
+type devCluster struct {
+	Cluster    string      `json:"cluster"`
+	NATS       string      `json:"nats"`
+	Controller int         `json:"controller_pid"`
+	DataDir    string      `json:"data_dir"`
+	Brokers    []devBroker `json:"brokers"`
+}
+
+type devBroker struct {
+	ID   string `json:"id"`
+	Rack string `json:"rack"`
+	PID  int    `json:"pid"`
+	Log  string `json:"log"`
+}
+
+func (a *app) introduce(d devFlags, brokers []devBroker) error {
+	about := devCluster{Cluster: a.cluster, NATS: a.server, Controller: os.Getpid(), DataDir: d.dir, Brokers: brokers}
+	switch a.output {
+	case "json":
+		return writeLine(a.out, about)
+	case "yaml":
+		return a.printYAML(about)
+	}
 	flag := ""
-	if g.url != "nats://127.0.0.1:4222" {
-		flag = " -s " + g.url
+	if a.server != "nats://127.0.0.1:4222" {
+		flag = " -s " + a.server
 	}
 	if a.cluster != "dev" {
 		flag += " -c " + a.cluster
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	fmt.Fprintf(a.out, "cluster %s is running\n\n  NATS        %s\n  controller  pid %d\n", a.cluster, g.url, os.Getpid())
-	for i, pid := range g.pids {
-		fmt.Fprintf(a.out, "  broker b%d   pid %d   rack r%d\n", i+1, pid, i%g.flags.racks+1)
+	var b strings.Builder
+	fmt.Fprintf(&b, "cluster %s is running\n\n  NATS        %s\n  controller  pid %d\n", about.Cluster, about.NATS, about.Controller)
+	for _, x := range brokers {
+		fmt.Fprintf(&b, "  broker %s   pid %d   rack %s\n", x.ID, x.PID, x.Rack)
 	}
-	fmt.Fprintf(a.out, "  data        %s\n\ntry, in another terminal:\n\n", g.dir)
+	fmt.Fprintf(&b, "  data        %s\n\ntry, in another terminal:\n\n", d.dir)
 	for _, line := range []string{
 		"highwater topic create orders --partitions 12",
 		"seq 1 1000 | highwater produce orders --report",
 		"highwater partition list",
-		fmt.Sprintf("kill -9 %d        # broker b1 dies", g.pids[0]),
+		fmt.Sprintf("kill -9 %d        # broker %s dies", brokers[0].PID, brokers[0].ID),
 		"highwater cluster health",
 		"highwater consume orders --from-beginning --exit-at-end",
 	} {
-		fmt.Fprintf(a.out, "  %s\n", withFlag(line, flag))
+		fmt.Fprintf(&b, "  %s\n", strings.Replace(line, "highwater ", "highwater"+flag+" ", 1))
 	}
-	fmt.Fprintf(a.out, "\n(from a checkout: go build -o bin/ ./cmd/highwater, then bin/highwater …)\nCtrl-C stops everything.\n")
-}
-
-// withFlag adds flags to the highwater command in a line, where there is one.
-func withFlag(line, flag string) string {
-	const program = "highwater "
-	for i := 0; i+len(program) <= len(line); i++ {
-		if line[i:i+len(program)] == program {
-			return line[:i] + "highwater" + flag + line[i+len("highwater"):]
-		}
-	}
-	return line
-}
-
-// start starts broker number i and looks after it.
-func (g *children) start(ctx context.Context, self string, i int) error {
-	id := fmt.Sprintf("b%d", i+1)
-	logFile, err := os.OpenFile(filepath.Join(g.dir, id+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	launch := func() (*exec.Cmd, io.Closer, error) {
-		cmd := exec.Command(self, "broker", "run", "--child", "--id", id, "--rack", fmt.Sprintf("r%d", i%g.flags.racks+1),
-			"--data-dir", filepath.Join(g.dir, id), "--fsync", g.flags.fsync, "--server", g.url, "--cluster", g.app.cluster)
-		cmd.Stdout, cmd.Stderr = logFile, logFile
-		cmd.Env = append(os.Environ(), "NATS_CONTEXT=", "NATS_CREDS=")
-		hold, err := cmd.StdinPipe()
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := cmd.Start(); err != nil {
-			return nil, nil, err
-		}
-		g.mu.Lock()
-		g.pids[i] = cmd.Process.Pid
-		g.mu.Unlock()
-		return cmd, hold, nil
-	}
-	cmd, hold, err := launch()
-	if err != nil {
-		return errors.Join(err, logFile.Close())
-	}
-	g.wait.Go(func() {
-		defer logFile.Close()
-		for {
-			err := attend(ctx, cmd, hold)
-			if ctx.Err() != nil {
-				return
-			}
-			fmt.Fprintf(g.app.err, "broker %s (pid %d) has ended: %v; its log is %s\n", id, cmd.Process.Pid, err, logFile.Name())
-			if !g.flags.restart {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-			}
-			if cmd, hold, err = launch(); err != nil {
-				fmt.Fprintf(g.app.err, "broker %s cannot be started again: %v\n", id, err)
-				return
-			}
-			fmt.Fprintf(g.app.err, "broker %s is started again, pid %d\n", id, cmd.Process.Pid)
-		}
-	})
-	return nil
-}
-
-// attend waits for the end of a broker. When the context ends it lets go of the broker's standard input, upon which the
-// broker leaves in order; one that does not is killed.
-func attend(ctx context.Context, cmd *exec.Cmd, hold io.Closer) error {
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	_ = hold.Close() // closed already if the broker has just ended
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(shutdownTime):
-		return errors.Join(errors.New("the broker did not end in order and was killed"), cmd.Process.Kill(), <-ended)
-	}
+	b.WriteString("\n(from a checkout: go build -o bin/ ./cmd/highwater, then bin/highwater …)\nCtrl-C stops everything.\n")
+	_, err := a.out.Write([]byte(b.String()))
+	return err
 }

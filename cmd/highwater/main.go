@@ -1,11 +1,8 @@
 // Command highwater runs the parts of a Highwater cluster and operates it. `highwater help` lists what it can do.
 package main
 
-import (
-	"context"
-	"os"
-)
+import "os"
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+	os.Exit(run(os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }

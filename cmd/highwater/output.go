@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -22,7 +24,7 @@ func checkOutput(o string) error {
 	return nil
 }
 
-// rows is a table in all its forms: Wide columns are shown with -o wide only, Names with -o name.
+// rows is a table in all its forms: the wide columns are shown with -o wide only, the names with -o name.
 type rows struct {
 	header []string
 	wide   []string
@@ -90,7 +92,11 @@ func (a *app) printTable(t rows) error {
 		if len(columns) > 0 {
 			c = c[:len(columns)]
 		}
-		w.AppendRow(c)
+		row := make(table.Row, len(c))
+		for i, cell := range c {
+			row[i] = printable(fmt.Sprint(cell))
+		}
+		w.AppendRow(row)
 	}
 	for _, line := range strings.Split(w.Render(), "\n") {
 		if _, err := fmt.Fprintln(a.out, strings.TrimRight(line, " ")); err != nil {
@@ -99,6 +105,24 @@ func (a *app) printTable(t rows) error {
 	}
 	return nil
 }
+
+// printable writes what others have named so that it cannot speak to the terminal.
+func printable(s string) string {
+	if strings.IndexFunc(s, unprintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }
 
 func joined(ids []messages.BrokerID) string {
 	if len(ids) == 0 {

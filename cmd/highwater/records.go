@@ -61,34 +61,56 @@ order of acknowledgement, as they come.`,
 }
 
 type reportLine struct {
-	Partition int32           `json:"partition"`
-	Offset    messages.Offset `json:"offset"`
-	Value     *string         `json:"value,omitempty"`
-	Duplicate bool            `json:"duplicate,omitempty"`
+	Partition   int32           `json:"partition"`
+	Offset      messages.Offset `json:"offset"`
+	Value       *string         `json:"value,omitempty"`
+	ValueBase64 []byte          `json:"value_base64,omitempty"` // of a value that is no UTF-8
+	Duplicate   bool            `json:"duplicate,omitempty"`    // an earlier try had stored it
+}
+
+// tally counts results and reports the good ones.
+type tally struct {
+	app    *app
+	report bool
+
+	mu                 sync.Mutex
+	acknowledged, lost int
+	failed             error // the first
+}
+
+func (t *tally) add(r client.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := r.Err
+	if err != nil {
+		t.lost++
+	} else {
+		t.acknowledged++
+		if t.report {
+			line := reportLine{Partition: r.Partition, Offset: r.Offset, Duplicate: r.Duplicate}
+			line.Value, line.ValueBase64 = textOrBytes(r.Record.Value)
+			err = writeLine(t.app.out, line)
+		}
+	}
+	if t.failed == nil {
+		t.failed = err
+	}
+}
+
+func (t *tally) outcome(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.lost > 0:
+		return fmt.Errorf("%d records were not acknowledged, %d were: %w", t.lost, t.acknowledged, t.failed)
+	case err != nil:
+		return err
+	}
+	return t.failed
 }
 
 func (a *app) produce(ctx context.Context, producer *client.Producer, p produceFlags) error {
-	var mu sync.Mutex
-	var failed error
-	lost, acknowledged := 0, 0
-	done := func(r client.Result) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Err != nil {
-			lost++
-			failed = r.Err
-			return
-		}
-		acknowledged++
-		if p.report {
-			value := string(r.Record.Value)
-			raw, err := json.Marshal(reportLine{Partition: r.Partition, Offset: r.Offset, Value: &value, Duplicate: r.Duplicate})
-			if err == nil {
-				_, err = fmt.Fprintf(a.out, "%s\n", raw)
-			}
-			failed = errors.Join(failed, err)
-		}
-	}
+	t := &tally{app: a, report: p.report}
 	err := eachLine(ctx, a.in, func(line []byte) error {
 		r := client.Record{Partition: p.partition, Value: line}
 		if p.separator != "" {
@@ -96,19 +118,36 @@ func (a *app) produce(ctx context.Context, producer *client.Producer, p produceF
 				r.Key, r.Value = key, value
 			}
 		}
-		return producer.Send(ctx, r, done)
+		return producer.Send(ctx, r, t.add)
 	})
-	err = errors.Join(err, producer.Close(ctx))
-	mu.Lock()
-	defer mu.Unlock()
-	if lost > 0 {
-		return fmt.Errorf("%d records were not acknowledged, %d were: %w", lost, acknowledged, failed)
+	if closing := producer.Close(ctx); err == nil {
+		err = closing
 	}
-	return errors.Join(err, failed)
+	return t.outcome(err)
 }
 
-// maxLine bounds one line of standard input.
-const maxLine = 1 << 20
+// writeLine writes a JSON object on a line, at once.
+func writeLine(out io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		_, err = out.Write(append(raw, '\n'))
+	}
+	return err
+}
+
+// maxLine bounds one line of standard input, in bytes; the cluster may take less.
+const maxLine = 8 << 20
+
+// splitLines is a bufio.SplitFunc for lines as they are: a carriage return belongs to its line.
+func splitLines(data []byte, atEOF bool) (int, []byte, error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
 
 // eachLine calls f with a copy of each line. It stops when the context ends, also while it waits for input.
 func eachLine(ctx context.Context, in io.Reader, f func([]byte) error) error {
@@ -118,9 +157,10 @@ func eachLine(ctx context.Context, in io.Reader, f func([]byte) error) error {
 		defer close(lines)
 		s := bufio.NewScanner(in)
 		s.Buffer(make([]byte, 64<<10), maxLine)
+		s.Split(splitLines)
 		for s.Scan() {
 			select {
-			case lines <- bytes.Clone(s.Bytes()):
+			case lines <- append([]byte{}, s.Bytes()...):
 			case <-ctx.Done():
 				return
 			}
@@ -137,9 +177,6 @@ func eachLine(ctx context.Context, in io.Reader, f func([]byte) error) error {
 					return messages.Errorf(messages.CodeTooLarge, "a line has more than %d bytes", maxLine)
 				}
 				return scanErr
-			}
-			if line == nil {
-				line = []byte{}
 			}
 			if err := f(line); err != nil {
 				return err
@@ -172,7 +209,7 @@ is written from now on.`,
 				}
 				o.From = messages.Offset(from)
 			}
-			if partition >= 0 {
+			if cmd.Flags().Changed("partition") {
 				o.Partitions = []int32{partition}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -183,7 +220,7 @@ is written from now on.`,
 	f := c.Flags()
 	f.BoolVar(&beginning, "from-beginning", false, "start at the first record that is kept")
 	f.Int64Var(&from, "from-offset", 0, "start at this offset of each partition")
-	f.Int32Var(&partition, "partition", -1, "read this partition only")
+	f.Int32Var(&partition, "partition", 0, "read this partition only")
 	f.BoolVar(&o.ExitAtEnd, "exit-at-end", false, "end where the committed records ended when the command began")
 	f.IntVar(&limit, "max", 0, "end after this many records; 0: no limit")
 	return c
@@ -217,10 +254,11 @@ func (a *app) consume(ctx context.Context, c *client.Client, topic messages.Topi
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
+	flushed := out.Flush()
+	if err == nil || errors.Is(err, errEnough) {
+		return flushed
 	}
-	return errors.Join(err, out.Flush())
+	return err
 }
 
 func (a *app) printRecord(out *bufio.Writer, r client.Fetched) error {
@@ -233,12 +271,12 @@ func (a *app) printRecord(out *bufio.Writer, r client.Fetched) error {
 	if r.Key != nil {
 		line.Key, line.KeyBase64 = textOrBytes(r.Key)
 	}
-	raw, err := json.Marshal(line)
-	if err != nil {
-		return err
+	if a.output == "yaml" { // a stream of documents, each in YAML's flow style
+		if _, err := out.WriteString("--- "); err != nil {
+			return err
+		}
 	}
-	_, err = fmt.Fprintf(out, "%s\n", raw)
-	return err
+	return writeLine(out, line)
 }
 
 func textOrBytes(b []byte) (*string, []byte) {

@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/highwater-io/highwater/controller"
-	"github.com/highwater-io/highwater/messages"
 )
 
 // serveCommand takes its configuration from defaults, a file, the environment and flags; config.go.
@@ -49,36 +47,30 @@ where it came from.`,
 }
 
 func (a *app) serve(ctx context.Context, cfg controller.Config) error {
+	if cfg.InsecureNoAuth && cfg.NATSURL == "" {
+		cfg.Logger.Warn().Str("listen", cfg.Listen).Msg("there is no authentication: whoever reaches this address can do everything")
+	}
 	c, err := controller.Start(ctx, cfg)
 	if err != nil {
+		if cfg.NATSURL == "" {
+			err = errNotRunning{err}
+		}
 		return err
 	}
 	select {
 	case <-c.Done():
-		return c.Err()
+		return errNotRunning{c.Err()}
 	case <-ctx.Done():
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-	defer cancel()
-	go func() {
-		secondSignal(bounded)
-		cancel()
-	}()
-	if err := c.Stop(bounded); err != nil {
-		return fmt.Errorf("the controller did not stop in order: %w", err)
-	}
-	return nil
+	return stopController(ctx, c)
 }
 
-// settingsFrom returns the defaults with what the configuration changes.
-func settingsFrom(k map[string]time.Duration, replication, minISR int) messages.Settings {
-	s := messages.DefaultSettings()
-	for name, field := range map[string]*time.Duration{"heartbeat": &s.Heartbeat, "session": &s.Session, "disconnect_grace": &s.DisconnectGrace,
-		"leader_ready": &s.LeaderReady, "replica_lag": &s.ReplicaLag, "checkpoint": &s.Checkpoint} {
-		if d, ok := k[name]; ok {
-			*field = d
-		}
+// stopController stops a controller in order, within shutdownTime.
+func stopController(ctx context.Context, c *controller.Controller) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	if err := c.Stop(bounded); err != nil {
+		return errNotRunning{fmt.Errorf("the controller did not stop in order: %w", err)}
 	}
-	s.DefaultReplicationFactor, s.DefaultMinISR = replication, minISR
-	return s
+	return nil
 }

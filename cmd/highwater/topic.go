@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,9 +42,14 @@ func (a *app) topicCreate() *cobra.Command {
 					return err
 				}
 				for _, w := range out.GetWarnings() {
-					fmt.Fprintf(a.err, "warning: %s\n", w)
+					fmt.Fprintf(a.err, "warning: %s\n", printable(w))
 				}
-				return a.print(created(out), createdTable(out, r.GetDryRun(), a.verbose))
+				if a.verbose {
+					for _, line := range out.GetExplanation() {
+						fmt.Fprintf(a.err, "placed: %s\n", printable(line))
+					}
+				}
+				return a.print(created(out, r.GetDryRun()), createdTable(out, r.GetDryRun()))
 			})
 		},
 	}
@@ -60,7 +66,11 @@ func (a *app) topicCreate() *cobra.Command {
 func parseAssignment(s string) []*pb.ReplicaList {
 	var out []*pb.ReplicaList
 	for _, p := range strings.Split(s, ":") {
-		out = append(out, &pb.ReplicaList{Brokers: strings.Split(p, ",")})
+		brokers := strings.Split(p, ",")
+		for i := range brokers {
+			brokers[i] = strings.TrimSpace(brokers[i])
+		}
+		out = append(out, &pb.ReplicaList{Brokers: brokers})
 	}
 	return out
 }
@@ -69,6 +79,7 @@ type createdTopic struct {
 	ID          string             `json:"id"`
 	Name        string             `json:"name"`
 	Revision    uint64             `json:"revision"`
+	DryRun      bool               `json:"dry_run"`
 	Partitions  []createdPartition `json:"partitions"`
 	Warnings    []string           `json:"warnings"`
 	Explanation []string           `json:"explanation"`
@@ -80,8 +91,8 @@ type createdPartition struct {
 	Replicas  []string `json:"replicas"`
 }
 
-func created(out *pb.CreateTopicResponse) createdTopic {
-	t := createdTopic{Name: out.GetName(), Revision: out.GetRevision(), Warnings: orEmpty(out.GetWarnings()), Explanation: orEmpty(out.GetExplanation())}
+func created(out *pb.CreateTopicResponse, dryRun bool) createdTopic {
+	t := createdTopic{Name: out.GetName(), Revision: out.GetRevision(), DryRun: dryRun, Partitions: []createdPartition{}, Warnings: orEmpty(out.GetWarnings()), Explanation: orEmpty(out.GetExplanation())}
 	if id, err := messages.ParseTopicID(out.GetTopicId()); err == nil {
 		t.ID = id.String()
 	}
@@ -91,18 +102,13 @@ func created(out *pb.CreateTopicResponse) createdTopic {
 	return t
 }
 
-func createdTable(out *pb.CreateTopicResponse, dryRun, explain bool) rows {
+func createdTable(out *pb.CreateTopicResponse, dryRun bool) rows {
 	t := rows{header: []string{"topic", "partition", "leader", "replicas"}, names: []string{out.GetName()}}
 	if dryRun {
 		t.header[0] = "topic (dry run)"
 	}
 	for _, p := range out.GetPartitions() {
 		t.cells = append(t.cells, []any{out.GetName(), p.GetPartition(), p.GetLeader(), strings.Join(p.GetReplicas(), ",")})
-	}
-	if explain {
-		for _, line := range out.GetExplanation() {
-			t.cells = append(t.cells, []any{"", "", "", line})
-		}
 	}
 	return t
 }
@@ -148,10 +154,32 @@ func (a *app) topicDescribe() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.print(t, partitionTable(t.Detail))
+				if a.output == "table" || a.output == "wide" {
+					if err := a.print(nil, describeTopic(t)); err != nil {
+						return err
+					}
+				}
+				list := partitionTable(t.Detail)
+				list.names = []string{string(t.Name)}
+				if err := a.print(t, list); err != nil {
+					return err
+				}
+				if t.DetailRemaining > 0 {
+					fmt.Fprintf(a.err, "and %d more: highwater partition list --topic %s\n", t.DetailRemaining, t.Name)
+				}
+				return nil
 			})
 		},
 	}
+}
+
+func describeTopic(t messages.TopicView) rows {
+	return rows{cells: [][]any{
+		{"TOPIC", fmt.Sprintf("%s   id %s", t.Name, t.ID)},
+		{"PARTITIONS", fmt.Sprintf("%d   replication factor %d   min ISR %d", t.Partitions, t.ReplicationFactor, t.MinISR)},
+		{"LABELS", labelText(t.Labels)},
+		{"CREATED", time.UnixMilli(t.CreatedUnixMs).UTC().Format(time.RFC3339)},
+	}}
 }
 
 func (a *app) topicDelete() *cobra.Command {
@@ -159,7 +187,7 @@ func (a *app) topicDelete() *cobra.Command {
 	c := &cobra.Command{
 		Use: "delete TOPIC", Short: "Delete a topic and what brokers hold of it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !dryRun {
+			if !yes && !dryRun && !a.confirmed(args[0]) {
 				return usage("deleting topic %s deletes its records; confirm with --yes", args[0])
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -179,4 +207,14 @@ func (a *app) topicDelete() *cobra.Command {
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "validate only")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "confirm")
 	return c
+}
+
+// confirmed asks a person on a terminal to type a name again. Nobody else is asked.
+func (a *app) confirmed(name string) bool {
+	if !isTerminal(a.in) || !isTerminal(a.err) {
+		return false
+	}
+	fmt.Fprintf(a.err, "This deletes the records of topic %s. Type its name to confirm: ", printable(name))
+	line, err := bufio.NewReader(a.in).ReadString('\n')
+	return err == nil && strings.TrimSpace(line) == name
 }

@@ -86,6 +86,37 @@ func BenchmarkRecover(b *testing.B) {
 	b.ReportMetric(float64(b.N*len(records))/b.Elapsed().Seconds(), "records/s")
 }
 
+// BenchmarkSnapshot takes snapshots of a hundred thousand partitions to the server, with reading back, and recovers from them.
+func BenchmarkSnapshot(b *testing.B) {
+	client := connect(b, startServer(b, b.TempDir()))
+	log, c, store := ensure(b, client, "bench"), journal.NewCatalog(), snapshots(b, client, "bench")
+	at, _, err := journal.Claim(b.Context(), log, c, journal.Position{}, "c1", benchTopic)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.ApplyAt(at, benchRecords(benchTopic.Partitions))
+	var taking, recovering, held time.Duration
+	var size int64
+	for b.Loop() {
+		start := time.Now()
+		taken, err := journal.TakeSnapshot(b.Context(), c, store, start)
+		if err != nil {
+			b.Fatal(err)
+		}
+		middle := time.Now()
+		if _, err := journal.RecoverFrom(b.Context(), log, store, journal.NewCatalog()); err != nil {
+			b.Fatal(err)
+		}
+		taking += middle.Sub(start)
+		recovering += time.Since(middle)
+		held, size = max(held, taken.LockHeld), taken.Bytes
+	}
+	b.ReportMetric(taking.Seconds()*1000/float64(b.N), "ms-to-take")
+	b.ReportMetric(recovering.Seconds()*1000/float64(b.N), "ms-to-recover")
+	b.ReportMetric(float64(held.Microseconds()), "µs-lock-held-longest")
+	b.ReportMetric(float64(size)/1e6, "MB")
+}
+
 var benchTopic = &messages.Topic{ID: messages.TopicID{1}, Name: "orders", Partitions: 100_000, ReplicationFactor: 3, MinISR: 2}
 
 // benchRecords returns partitions as they are after some life: about 150 bytes each.

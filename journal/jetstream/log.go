@@ -142,3 +142,22 @@ func (l *Log) Purge(ctx context.Context, upTo messages.Sequence) error {
 	}
 	return nil
 }
+
+// Begin makes an empty log that has never held anything go on behind a sequence, as if everything up to it had been purged.
+// CLUSTER_MISMATCH for a log that holds or has held something.
+func (l *Log) Begin(ctx context.Context, behind messages.Sequence) error {
+	state, err := l.state(ctx)
+	if err != nil {
+		return err
+	}
+	if state.LastSeq > 0 || state.Msgs > 0 {
+		return messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", state.LastSeq)
+	}
+	if err := l.Purge(ctx, behind); err != nil {
+		return err
+	}
+	if last, err := l.Last(ctx); err != nil || last != behind {
+		return fmt.Errorf("journal: the empty log was to begin behind %d, it is at %d: %w", behind, last, err)
+	}
+	return nil
+}

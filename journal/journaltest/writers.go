@@ -54,7 +54,7 @@ func drain(t *testing.T, ctx context.Context, log journal.Log, m *journal.Commit
 	t.Helper()
 	var tickets []int
 	take := func(done journal.Committed) {
-		c.Apply(done.Sequence, done.Records)
+		c.ApplyAt(done.At(), done.Records)
 		if done.Ticket != 0 {
 			tickets = append(tickets, int(done.Ticket))
 		}

@@ -418,8 +418,10 @@ type ClusterRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// cluster_id is made once, when the journal is empty.
-	ClusterId     string           `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Settings      *ClusterSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	ClusterId string           `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Settings  *ClusterSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	// store_id is made whenever a journal begins: with a new cluster, and when one is restored from a backup.
+	StoreId       string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -473,6 +475,13 @@ func (x *ClusterRecord) GetSettings() *ClusterSettings {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *ClusterRecord) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
 }
 
 // ClusterSettings hold for the whole cluster. Durations are milliseconds.
@@ -1149,12 +1158,13 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\tTombstone\x12\x18\n" +
 	"\x06broker\x18\x01 \x01(\tH\x00R\x06broker\x12'\n" +
 	"\x0etopic_deletion\x18\x02 \x01(\fH\x00R\rtopicDeletionB\x04\n" +
-	"\x02of\"}\n" +
+	"\x02of\"\x98\x01\n" +
 	"\rClusterRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x129\n" +
-	"\bsettings\x18\x03 \x01(\v2\x1d.highwater.v1.ClusterSettingsR\bsettings\"\x95\x03\n" +
+	"\bsettings\x18\x03 \x01(\v2\x1d.highwater.v1.ClusterSettingsR\bsettings\x12\x19\n" +
+	"\bstore_id\x18\x04 \x01(\tR\astoreId\"\x95\x03\n" +
 	"\x0fClusterSettings\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\rR\vheartbeatMs\x12\x1d\n" +
 	"\n" +
