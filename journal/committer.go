@@ -104,6 +104,7 @@ type Committer struct {
 	batch    *attempt
 	tick     *attempt
 	failures int
+	resend   bool // a batch without an outcome is itself sent again instead of a tick; see Claim
 	shrunk   int // conflicts in a row that named an end before ours
 	trouble  error
 
@@ -195,6 +196,10 @@ func (c *Committer) Next(s Stamp) (Order, bool) {
 		c.batch = c.form(s)
 		o.Expected, o.Payload = c.at.Last, c.batch.payload
 	case phaseSettle:
+		if c.resend {
+			o.Expected, o.Payload = c.at.Last, c.batch.payload
+			break
+		}
 		if c.tick == nil {
 			payload, chain := assemble(c.at, c.writer, s, nil)
 			c.tick = &attempt{id: s.ID, payload: payload, chain: chain}

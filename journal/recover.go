@@ -120,6 +120,7 @@ func Claim(ctx context.Context, log Log, c *Catalog, at Position, controller str
 	also ...messages.Record) (Position, messages.ControllerEpoch, error) {
 	epoch := c.Claimed().Epoch + 1
 	m := NewCommitter(at, Writer{Controller: controller, Epoch: epoch}, Limits{})
+	m.resend = true // a tick of an epoch that is not claimed yet would break the journal; of two equal claims one gets in
 	claim := append([]messages.Record{&messages.ControllerClaimed{Controller: controller, Epoch: epoch}}, also...)
 	if err := m.Propose(1, claim); err != nil {
 		return at, 0, err

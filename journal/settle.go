@@ -28,7 +28,7 @@ func (c *Committer) Done(r Result) {
 	switch {
 	case r.Err == nil && c.phase == phaseLook:
 		c.looked(r.Payload)
-	case r.Err == nil && c.phase == phaseSettle:
+	case r.Err == nil && c.phase == phaseSettle && !c.resend:
 		c.stored(r.Sequence, c.tick)
 	case r.Err == nil:
 		c.stored(r.Sequence, c.batch)
