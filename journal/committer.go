@@ -105,7 +105,7 @@ type Committer struct {
 	tick     *attempt
 	failures int
 	resend   bool // a batch without an outcome is itself sent again instead of a tick; see Claim
-	shrunk   int // conflicts in a row that named an end before ours
+	shrunk   int  // conflicts in a row that named an end before ours
 	trouble  error
 
 	committed []Committed
