@@ -246,7 +246,7 @@ func twoSnapshots(t *testing.T) (*Memory, *MemorySnapshots, Position) {
 			_, err = TakeSnapshot(t.Context(), c, store, time.Now())
 		}
 		if i > 5 && err == nil {
-			at = appendRaw(t, log, at, Writer{"c1", epoch}, records(t, &messages.Broker{ID: name(2, i)}))
+			appendRaw(t, log, at, Writer{"c1", epoch}, records(t, &messages.Broker{ID: name(2, i)}))
 			at, _, err = Follow(t.Context(), log, c, c.Position())
 		}
 	}

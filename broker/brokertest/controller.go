@@ -45,7 +45,6 @@ type Controller struct {
 type member struct {
 	messages.Broker
 	heard     time.Duration
-	wantsStop bool
 	storageGo bool // its storage has failed
 	gone      bool // its process is
 	feed      pb.FeedPosition

@@ -124,7 +124,7 @@ func checkImport(t *testing.T, name, imported string, may []string, why string) 
 		return
 	}
 	for outside, owner := range owners {
-		if (imported == outside || strings.HasPrefix(imported, outside+"/")) && !matchesAny(owner.packages, name) && !strings.HasPrefix(name, "internal/deps") {
+		if (imported == outside || strings.HasPrefix(imported, outside+"/")) && !matchesAny(owner.packages, name) {
 			t.Errorf("%s imports %s, which only %v may: %s", name, imported, owner.packages, owner.why)
 		}
 	}

@@ -49,7 +49,7 @@ func sources(t *testing.T) []source {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || rel == filepath.Join("internal", "deps") || rel == "tools") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || rel == "tools") {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".pb.go") {
