@@ -130,12 +130,12 @@ func (c *Controller) openJournal(ctx context.Context) (err error) {
 
 // How long one try to open the journal may take, and the pause between two.
 const (
-	openPatience = 5 * time.Second
+	openPatience = 10 * time.Second
 	openPause    = 200 * time.Millisecond
 )
 
 func (c *Controller) ensure(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*openPatience)
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	entries, err := jetstream.Ensure(ctx, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
 	if err != nil {
