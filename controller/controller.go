@@ -130,7 +130,7 @@ func (c *Controller) openJournal(ctx context.Context) (err error) {
 
 // How long one try to open the journal may take, and the pause between two.
 const (
-	openPatience = 10 * time.Second
+	openPatience = 5 * time.Second
 	openPause    = 200 * time.Millisecond
 )
 
