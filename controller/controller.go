@@ -128,20 +128,23 @@ func (c *Controller) openJournal(ctx context.Context) (err error) {
 	}
 }
 
-// How long one try to open the journal may take, and the pause between two.
+// How long one try to open a stream may take, and the pause between two. What is asked before the servers have found each
+// other is never answered, so tries are short.
 const (
-	openPatience = 5 * time.Second
+	openPatience = 3 * time.Second
 	openPause    = 200 * time.Millisecond
 )
 
 func (c *Controller) ensure(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openPatience)
-	defer cancel()
-	entries, err := jetstream.Ensure(ctx, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	bounded, cancel := context.WithTimeout(ctx, openPatience)
+	entries, err := jetstream.Ensure(bounded, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	cancel()
 	if err != nil {
 		return err
 	}
-	kept, err := jetstream.EnsureSnapshots(ctx, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	bounded, cancel = context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	kept, err := jetstream.EnsureSnapshots(bounded, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
 	if err != nil {
 		return err
 	}
