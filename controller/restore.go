@@ -43,7 +43,8 @@ func Restore(ctx context.Context, cfg Config, from io.Reader) (Restored, error) 
 		return Restored{}, messages.Errorf(messages.CodeClusterMismatch, "the backup is of cluster %q, not %q", s.Info.Cluster, cfg.Cluster).
 			WithHint("restore it with --cluster %s", s.Info.Cluster)
 	}
-	c := newController(cfg)
+	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), catalog: journal.NewCatalog(),
+		log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
 	out := Restored{Backup: s.Info, Store: newClusterID()}
 	steps := []func(context.Context) error{c.lock, c.checkFolder(s.Info.ClusterID), c.serve, c.connect, func(ctx context.Context) error {
 		return c.restore(ctx, s, &out)
