@@ -34,6 +34,9 @@ type Env struct {
 	Applied messages.Sequence
 	// Controller is the epoch of this activation.
 	Controller messages.ControllerEpoch
+	// GrantUntil is the time, on the scale of Now, up to which leases may be granted: as long as that, no successor takes
+	// over in silence. It moves on with every entry that the journal takes. 0 is without end.
+	GrantUntil time.Duration
 	// Cluster is the committed state. What it returns is immutable.
 	Cluster Cluster
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 
 	"github.com/highwater-io/highwater/messages"
@@ -33,6 +34,39 @@ func (c *Client) Health(ctx context.Context) (messages.HealthView, messages.View
 	var h messages.HealthView
 	v, err := c.view(ctx, "health", nil, &h)
 	return h, v, err
+}
+
+// Controllers lists the controller processes that the one that answers knows of.
+func (c *Client) Controllers(ctx context.Context) ([]messages.ControllerView, error) {
+	var list []messages.ControllerView
+	_, err := c.view(ctx, "controllers", nil, &list)
+	return list, err
+}
+
+// StepDown has the active controller hand over to a standby, and returns their names. UNAVAILABLE if there is no standby
+// or no active one. The answer comes before the successor is active.
+func (c *Client) StepDown(ctx context.Context) (from, to string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, c.subjects.Control(c.principal, "controller", "step-down"), nil)
+	if err != nil {
+		return "", "", messages.Errorf(messages.CodeUnavailable, "no controller answers: %v", err)
+	}
+	var out struct {
+		From  string `json:"from"`
+		To    string `json:"to"`
+		Error *struct {
+			Code    messages.Code `json:"code"`
+			Message string        `json:"message"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &out); err != nil {
+		return "", "", messages.Errorf(messages.CodeInternal, "the answer cannot be read: %v", err)
+	}
+	if out.Error != nil {
+		return "", "", messages.Errorf(out.Error.Code, "%s", out.Error.Message)
+	}
+	return out.From, out.To, nil
 }
 
 // Overview returns health, brokers and settings in one answer.

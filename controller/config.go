@@ -32,6 +32,11 @@ type Config struct {
 	// StoreLimit bounds the embedded server's streams on disk, in bytes; default 8 GiB.
 	StoreLimit int64
 
+	// ClusterListen makes the embedded server one of a cluster: host:port for the routes of the other servers. Routes are
+	// theirs, host:port each; the own one may be among them. The processes share one journal.
+	ClusterListen string
+	Routes        []string
+
 	// NATSURL connects to servers elsewhere instead of embedding one; several are separated by commas. NATSCreds is a
 	// credentials file for it.
 	NATSURL   string
@@ -40,7 +45,17 @@ type Config struct {
 	// noticed by the end of their session only, not by the end of their connection.
 	SystemURL   string
 	SystemCreds string
-	// JournalReplicas is how many servers keep the journal: 1, 3 or 5; default 1. With the embedded server it is 1.
+	// Standby says that several processes with the same NATSURL share the cluster: this one stands by while another is
+	// active. Without it, a process that is started makes itself the active one. With ClusterListen it is so anyway.
+	Standby bool
+	// Beat is how often an active controller says that it is there, default 250 ms; Suspicion the silence after which a
+	// standby claims, default 1.5 s; IdleTick the time without changes after which the active one writes an empty entry,
+	// default 1 s.
+	Beat      time.Duration
+	Suspicion time.Duration
+	IdleTick  time.Duration
+	// JournalReplicas is how many servers keep the journal: 1, 3 or 5; default 1, with ClusterListen 3. With an embedded
+	// server alone it is 1.
 	JournalReplicas int
 
 	// Settings are what a new cluster begins with; default messages.DefaultSettings. A cluster that exists keeps its own.
@@ -76,7 +91,13 @@ func (c Config) withDefaults() Config {
 	or(&c.Name, "c1")
 	or(&c.Listen, "127.0.0.1:4222")
 	or(&c.StoreLimit, 8<<30)
+	if c.ClusterListen != "" {
+		or(&c.JournalReplicas, 3)
+	}
 	or(&c.JournalReplicas, 1)
+	or(&c.Beat, 250*time.Millisecond)
+	or(&c.Suspicion, 1500*time.Millisecond)
+	or(&c.IdleTick, time.Second)
 	or(&c.Settings, messages.DefaultSettings())
 	or(&c.MaxOutstanding, 20_000)
 	or(&c.RequestTimeout, 30*time.Second)
@@ -102,6 +123,9 @@ func or[T comparable](field *T, value T) {
 
 func (c *Config) embedded() bool { return c.NATSURL == "" }
 
+// shared reports whether several processes share the journal.
+func (c *Config) shared() bool { return c.ClusterListen != "" || c.Standby }
+
 // Validate reports everything that is wrong with the configuration, defaults filled in: one error with all of them joined.
 func (c Config) Validate() error {
 	c = c.withDefaults()
@@ -119,12 +143,24 @@ func (c Config) Validate() error {
 	}
 	if c.embedded() {
 		bad(c.DataDir == "", "the embedded server needs a data folder")
-		bad(c.JournalReplicas != 1, "the embedded server keeps one replica of the journal, not %d", c.JournalReplicas)
+		bad(c.JournalReplicas != 1 && c.ClusterListen == "", "the embedded server keeps one replica of the journal, not %d", c.JournalReplicas)
 		bad(c.NATSCreds != "" || c.SystemURL != "" || c.SystemCreds != "", "credentials and a system URL are for servers elsewhere, but no NATS URL is given")
 		if _, _, err := splitListen(c.Listen, c.InsecureNoAuth); err != nil {
 			errs = append(errs, err)
 		}
 	}
+	if c.ClusterListen != "" {
+		bad(!c.embedded(), "a cluster of embedded servers, and a NATS URL elsewhere")
+		if _, _, err := splitListen(c.ClusterListen, c.InsecureNoAuth); err != nil {
+			errs = append(errs, err)
+		}
+		if _, err := routes(c.Routes); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	bad(len(c.Routes) > 0 && c.ClusterListen == "", "routes without a cluster listen address")
+	bad(c.Standby && c.embedded() && c.ClusterListen == "", "an embedded server alone has no standby")
+	bad(c.Beat < 0 || c.IdleTick < 0 || c.Suspicion < 2*c.Beat, "the suspicion %v is shorter than two beats of %v", c.Suspicion, c.Beat)
 	bad(c.SystemCreds != "" && c.SystemURL == "", "credentials of the system account without its URL")
 	bad(c.StoreLimit < 64<<20, "the store limit is %d bytes, at least 64 MiB are needed", c.StoreLimit)
 	bad(c.MaxOutstanding < 1, "max outstanding must be positive, not %d", c.MaxOutstanding)

@@ -10,25 +10,13 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"github.com/highwater-io/highwater/actors"
-	"github.com/highwater-io/highwater/actors/outbox"
-	"github.com/highwater-io/highwater/actors/partition"
-	"github.com/highwater-io/highwater/actors/placer"
-	"github.com/highwater-io/highwater/actors/registry"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/journal/jetstream"
 	"github.com/highwater-io/highwater/messages"
-	"github.com/highwater-io/highwater/natsbus"
-	"github.com/highwater-io/highwater/placement"
-	"github.com/highwater-io/highwater/supervisor"
 )
 
 // stopGrace bounds an orderly stop that nobody has asked for, and what is left of one whose context has ended.
 const stopGrace = 5 * time.Second
-
-// grantValidity is for how long a controller elsewhere may go on granting leases after its last append. With the embedded
-// server there is none: the lock of the data folder says so.
-const grantValidity = 4 * time.Second
 
 // Controller is a running controller process.
 type Controller struct {
@@ -37,14 +25,18 @@ type Controller struct {
 	release func() // the lock of the data folder
 	server  *natsServer
 	conns   connections
+	client  js.JetStream
 	store   *storeWatch
-	catalog *journal.Catalog
-	epoch   messages.ControllerEpoch
-	edge    edge
-	tree    tree
-	shots   *snapshotter // nil until the journal is claimed
-	from    journal.Recovery
-	exports *exporter // nil until the edge is open
+	kept    journal.Snapshots
+	purger  journal.Purger
+	origin  time.Time
+
+	// Of a process that shares its journal; nil or unused where it is alone.
+	members  *members
+	orders   chan order
+	life     context.Context // ends when the process is to stop
+	endLife  context.CancelFunc
+	governed chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool
 	stop     sync.Once
@@ -52,12 +44,14 @@ type Controller struct {
 	done     chan struct{}
 	failures chan error
 
-	mu  sync.Mutex
-	err error
+	mu   sync.Mutex
+	err  error
+	term *term
 }
 
-// Start starts a controller and returns when it is ready: it has claimed the journal, its actors are loaded and have
-// reconciled themselves, and its subjects are open. The context bounds the start only.
+// Start starts a controller and returns when it is ready. Alone, that is: it has claimed the journal, its actors are loaded
+// and have reconciled themselves, and its subjects are open. One that shares its journal with others is ready as soon as it
+// stands by; it becomes active when nobody else is. The context bounds the start only.
 //
 // Errors: INVALID_REQUEST for a bad configuration, with everything that is wrong; UNAVAILABLE when the data folder is in use, the
 // port is taken, or NATS does not answer; CLUSTER_MISMATCH for a journal that is not the data folder's; *journal.Broken for a
@@ -67,10 +61,13 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), catalog: journal.NewCatalog(),
-		log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
+	c := newController(cfg)
 	began := time.Now()
-	for _, step := range []func(context.Context) error{c.lock, c.serve, c.connect, c.claim, c.act} {
+	begin := c.share
+	if c.alone() {
+		begin = c.claim
+	}
+	for _, step := range []func(context.Context) error{c.lock, c.serve, c.connect, c.openJournal, begin} {
 		if err := step(ctx); err != nil {
 			c.stopping.Store(true)
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
@@ -79,9 +76,16 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 		}
 	}
 	go c.watch()
-	c.log.Info().Str("cluster", string(cfg.Cluster)).Str("url", c.URL()).Uint64("controller_epoch", uint64(c.epoch)).
-		Uint64("revision", uint64(c.catalog.Applied())).Dur("took", time.Since(began)).Msg("controller is ready")
+	c.log.Info().Str("cluster", string(cfg.Cluster)).Str("url", c.URL()).Uint64("controller_epoch", uint64(c.Epoch())).
+		Uint64("revision", uint64(c.current().catalog.Applied())).Dur("took", time.Since(began)).Msg("controller is ready")
 	return c, nil
+}
+
+func newController(cfg Config) *Controller {
+	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), term: &term{}, orders: make(chan order, 1),
+		origin: time.Now(), log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
+	c.life, c.endLife = context.WithCancel(context.Background())
+	return c
 }
 
 func (c *Controller) lock(context.Context) (err error) {
@@ -102,84 +106,137 @@ func (c *Controller) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
-// cluster, unless the data folder knows better.
-func (c *Controller) claim(ctx context.Context) error {
-	shots, err := c.openJournal(ctx)
-	if err != nil {
-		return err
+// alone reports whether no other process may stand by for this one.
+func (c *Controller) alone() bool { return !c.cfg.shared() }
+
+// openJournal opens the journal and the store of its snapshots, or makes them. Servers that form a cluster need a while until
+// they can.
+func (c *Controller) openJournal(ctx context.Context) (err error) {
+	if c.client, err = js.New(c.conns.journal); err != nil {
+		return messages.Errorf(messages.CodeInternal, "JetStream context: %v", err)
 	}
-	at, err := c.recover(ctx, shots)
-	if err != nil {
-		return err
-	}
-	also, err := c.identity(at)
-	if err != nil {
-		return err
-	}
-	if at, c.epoch, err = journal.Claim(ctx, c.store, c.catalog, at, c.cfg.Name, also...); err != nil {
-		return err
-	}
-	if c.cfg.DataDir != "" {
-		if err := writeMark(c.cfg.DataDir, c.catalog.Identity().ID); err != nil {
+	for {
+		if err = c.ensure(ctx); err == nil || c.alone() || fatal(err) {
 			return err
 		}
+		c.log.Debug().Err(err).Msg("the journal's streams are not there yet")
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(openPause):
+		}
 	}
-	shots.start()
-	c.shots, c.store.grown = shots, shots.grow
-	return c.plant(ctx, at)
 }
 
-// openJournal opens the journal and the store of its snapshots.
-func (c *Controller) openJournal(ctx context.Context) (*snapshotter, error) {
-	client, err := js.New(c.conns.journal)
+// How long one try to open a stream may take, and the pause between two. What is asked before the servers have found each
+// other is never answered, so tries are short.
+const (
+	openPatience = 3 * time.Second
+	openPause    = 200 * time.Millisecond
+)
+
+func (c *Controller) ensure(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, openPatience)
+	entries, err := jetstream.Ensure(bounded, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	cancel()
 	if err != nil {
-		return nil, messages.Errorf(messages.CodeInternal, "JetStream context: %v", err)
+		return err
 	}
-	entries, err := jetstream.Ensure(ctx, client, c.cfg.Cluster, c.cfg.JournalReplicas)
+	bounded, cancel = context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	kept, err := jetstream.EnsureSnapshots(bounded, c.client, c.cfg.Cluster, c.cfg.JournalReplicas)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	kept, err := jetstream.EnsureSnapshots(ctx, client, c.cfg.Cluster, c.cfg.JournalReplicas)
-	if err != nil {
-		return nil, err
-	}
-	c.store = &storeWatch{Log: entries}
+	c.store, c.kept, c.purger = &storeWatch{Log: entries}, kept, entries
 	if c.cfg.wrapLog != nil {
 		c.store.Log = c.cfg.wrapLog(entries)
 	}
-	shots := &snapshotter{cfg: c.cfg, catalog: c.catalog, store: kept, log: entries, written: c.store.bytes.Load,
-		logger: c.log.With().Str("part", "snapshots").Logger()}
 	if c.cfg.wrapSnapshots != nil {
-		shots.store = c.cfg.wrapSnapshots(kept)
+		c.kept = c.cfg.wrapSnapshots(kept)
 	}
-	return shots, nil
+	return nil
 }
 
-// recover rebuilds the catalog from the newest good snapshot and the journal behind it.
-func (c *Controller) recover(ctx context.Context, shots *snapshotter) (journal.Position, error) {
-	began := time.Now()
-	r, err := journal.RecoverFrom(ctx, c.store, shots.store, c.catalog)
+// claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
+// cluster, unless the data folder knows better.
+func (c *Controller) claim(ctx context.Context) error {
+	catalog := journal.NewCatalog()
+	from, err := c.recover(ctx, catalog)
+	if err != nil {
+		return err
+	}
+	also, err := c.identity(catalog, from.At)
+	if err != nil {
+		return err
+	}
+	by := claimed{sent: time.Now(), from: from}
+	if by.at, by.epoch, err = journal.Claim(ctx, c.store, catalog, from.At, c.cfg.Name, also...); err != nil {
+		return err
+	}
+	if err := c.remember(catalog); err != nil {
+		return err
+	}
+	t, err := c.begin(ctx, catalog, by)
+	if err == nil {
+		c.enter(t)
+	}
+	return err
+}
+
+// share begins the life of a process among others: as a standby.
+func (c *Controller) share(ctx context.Context) error {
+	s := c.newStandby(false)
+	if err := s.recover(ctx); err != nil {
+		return err
+	}
+	if err := c.remember(s.catalog); err != nil {
+		return err
+	}
+	var err error
+	if c.members, err = startMembers(ctx, c); err != nil {
+		return err
+	}
+	t, err := c.watchAsStandby(ctx, s)
+	if err != nil {
+		return err
+	}
+	c.enter(t)
+	c.governed = make(chan struct{})
+	go c.govern(s, t)
+	return nil
+}
+
+// remember marks the data folder with the id of the cluster, once it has one.
+func (c *Controller) remember(catalog *journal.Catalog) error {
+	if id := catalog.Identity(); id != nil && c.cfg.DataDir != "" {
+		return writeMark(c.cfg.DataDir, id.ID)
+	}
+	return nil
+}
+
+// recover rebuilds an empty catalog from the newest good snapshot and the journal behind it.
+func (c *Controller) recover(ctx context.Context, catalog *journal.Catalog) (journal.Recovery, error) {
+	began, before := time.Now(), c.store.bytes.Load()
+	r, err := journal.RecoverFrom(ctx, c.store, c.kept, catalog)
 	for _, u := range r.Unusable {
 		c.log.Error().Uint64("revision", uint64(u.At)).Err(u.Err).Msg("a snapshot cannot be used; going on with the one before")
 	}
 	if err != nil {
-		return r.At, err
+		return r, err
 	}
-	c.from = r
-	shots.good = r.From.At.Last
 	c.log.Info().Uint64("snapshot", uint64(r.From.At.Last)).Int64("snapshot_bytes", r.From.Bytes).Uint64("replayed", r.Replayed).
-		Int64("replayed_bytes", c.store.bytes.Load()).Uint64("revision", uint64(r.At.Last)).Dur("took", time.Since(began)).
+		Int64("replayed_bytes", c.store.bytes.Load()-before).Uint64("revision", uint64(r.At.Last)).Dur("took", time.Since(began)).
 		Msg("the catalog is recovered")
-	if damage, n := c.catalog.Damaged(); n > 0 {
+	if damage, n := catalog.Damaged(); n > 0 {
 		c.log.Error().Int("records", n).Stringer("first", damage[0]).Msg("the journal holds records that cannot be used; they are left out")
 	}
-	return r.At, nil
+	return r, nil
 }
 
 // identity returns the record of a new cluster for an empty journal, and checks the one that an older journal has.
-func (c *Controller) identity(at journal.Position) ([]messages.Record, error) {
-	known := c.catalog.Identity()
+func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]messages.Record, error) {
+	known := catalog.Identity()
 	if known == nil && at.Last > 0 {
 		return nil, messages.Errorf(messages.CodeClusterMismatch, "the journal has %d entries but names no cluster", at.Last)
 	}
@@ -202,74 +259,8 @@ func (c *Controller) identity(at journal.Position) ([]messages.Record, error) {
 		return nil, nil
 	}
 	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings, Store: newClusterID()}
-	c.log.Info().Str("cluster_id", fresh.ID).Msg("the journal is empty: a new cluster begins")
+	c.log.Debug().Str("cluster_id", fresh.ID).Msg("the journal is empty: a claim begins a new cluster")
 	return []messages.Record{fresh}, nil
-}
-
-// plant makes the edge, and the tree of actors that speaks through it.
-func (c *Controller) plant(ctx context.Context, at journal.Position) error {
-	e, err := natsbus.New(ctx, natsbus.Config{
-		Conn: c.conns.edge, System: c.conns.system, Cluster: c.cfg.Cluster, Controller: c.cfg.Name, Epoch: c.epoch,
-		Catalog: c.catalog, Logger: c.log.With().Str("part", "edge").Logger(), Racks: racks, Problems: c.problems,
-		MaxOutstanding: c.cfg.MaxOutstanding, RequestTimeout: c.cfg.RequestTimeout,
-	})
-	if err != nil {
-		return err
-	}
-	c.edge = e
-	sessions := registry.Machine{}
-	if !c.cfg.embedded() {
-		sessions.GrantValidity = grantValidity
-	}
-	t, err := supervisor.Start(supervisor.Config{
-		Machines: map[actors.Kind]supervisor.Factory{
-			actors.KindRegistry:  supervisor.Host[*registry.State](sessions),
-			actors.KindPlacer:    supervisor.Host[*placer.State](placer.Machine{}),
-			actors.KindPartition: supervisor.Host[*partition.State](partition.Machine{}),
-			actors.KindOutbox:    supervisor.Host[*outbox.State](outbox.Machine{}),
-		},
-		Log: c.store, Catalog: c.catalog, Position: at, Controller: c.cfg.Name, Epoch: c.epoch, Edge: e,
-		Logger: c.log.With().Str("part", "actors").Logger(),
-		Limits: supervisor.Limits{AppendTimeout: c.cfg.AppendTimeout, AppendLimit: c.cfg.AppendLimit},
-	})
-	if err != nil {
-		return err
-	}
-	c.tree = t
-	return nil
-}
-
-// act opens the edge.
-func (c *Controller) act(ctx context.Context) (err error) {
-	if c.exports, err = startExporter(c.conns.edge, c.cfg.Cluster, c.catalog); err != nil {
-		return err
-	}
-	return c.edge.Open(ctx, c.tree) // which also waits until the server knows of every subscription
-}
-
-// racks judges replica sets by the racks of the brokers.
-func racks(brokers map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
-	s := placement.Snapshot{Brokers: make([]placement.Broker, 0, len(brokers))}
-	for _, b := range brokers {
-		s.Brokers = append(s.Brokers, placement.BrokerOf(b, 0, 0))
-	}
-	judge := placement.NewRacks(s)
-	return func(replicas []messages.BrokerID) bool { return judge.Check(replicas).Violated }
-}
-
-// problems are the reasons for which this process is not well.
-func (c *Controller) problems() []messages.HealthReason {
-	var out []messages.HealthReason
-	if p := c.store.problem(); p != "" {
-		out = append(out, messages.HealthReason{Code: "STORE_UNAVAILABLE", Count: 1, Detail: p})
-	}
-	if _, n := c.catalog.Damaged(); n > 0 {
-		out = append(out, messages.HealthReason{Code: "JOURNAL_DAMAGED", Count: n, Detail: "records of the journal that cannot be used"})
-	}
-	if n, why := c.shots.problem(); n > 0 {
-		out = append(out, messages.HealthReason{Code: "SNAPSHOTS_FAILING", Count: n, Detail: why})
-	}
-	return out
 }
 
 // watch ends the controller when a part of it has ended by itself.
@@ -283,11 +274,15 @@ func (c *Controller) watch() {
 		}()
 	}
 	var err error
+	var ended <-chan struct{} // among others the end of a tree is only the end of a term
+	if c.alone() {
+		ended = c.current().tree.Done()
+	}
 	select {
 	case <-c.done:
 		return
-	case <-c.tree.Done():
-		if err = c.tree.Err(); err == nil {
+	case <-ended:
+		if err = c.current().tree.Err(); err == nil {
 			return // stopped in order
 		}
 	case err = <-c.failures:
@@ -319,8 +314,11 @@ func (c *Controller) URL() string {
 	return c.cfg.NATSURL
 }
 
-// Epoch returns the controller epoch of this activation.
-func (c *Controller) Epoch() messages.ControllerEpoch { return c.epoch }
+// Epoch returns the controller epoch of this activation, 0 of a standby.
+func (c *Controller) Epoch() messages.ControllerEpoch { return c.current().epoch }
+
+// Active reports whether this process is the active controller, as far as it knows.
+func (c *Controller) Active() bool { return c.current().active }
 
 // Ready returns nil while the controller can decide, and why it cannot otherwise.
 func (c *Controller) Ready() error {
@@ -333,6 +331,9 @@ func (c *Controller) Ready() error {
 	if !c.conns.edge.IsConnected() || !c.conns.journal.IsConnected() {
 		return messages.Errorf(messages.CodeUnavailable, "the controller is not connected to NATS")
 	}
+	if !c.Active() {
+		return messages.Errorf(messages.CodeNotActiveController, "this process stands by")
+	}
 	if p := c.store.problem(); p != "" {
 		return messages.Errorf(messages.CodeUnavailable, "%s", p)
 	}
@@ -341,7 +342,11 @@ func (c *Controller) Ready() error {
 
 // Inquire answers a question of monitoring as the service would: the JSON of "health", "topic.<name>" and so on.
 func (c *Controller) Inquire(what string, q messages.ListQuery) ([]byte, error) {
-	return c.edge.Inquire(what, q)
+	t := c.current()
+	if t.edge == nil {
+		return nil, messages.Errorf(messages.CodeUnavailable, "the controller changes its role")
+	}
+	return t.edge.Inquire(what, q)
 }
 
 // Stop stops the controller in order: no more requests, answers to those that were admitted, commits of what was decided,
@@ -358,36 +363,25 @@ func (c *Controller) Stop(ctx context.Context) error {
 
 // shutdown stops whatever has been started.
 func (c *Controller) shutdown(ctx context.Context) error {
-	var errs []error
-	try := func(step func(context.Context) error) {
-		bounded, cancel := context.WithCancel(ctx)
-		if ctx.Err() != nil { // the time is up: still end it, but without patience
-			bounded, cancel = context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	c.endLife()
+	var err error
+	if c.governed != nil {
+		select {
+		case <-c.governed: // it has handed over if it was active
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
-		defer cancel()
-		errs = append(errs, step(bounded))
 	}
-	if c.exports != nil {
-		c.exports.stop()
-	}
-	if c.edge != nil {
-		try(c.edge.StopIntake)
-	}
-	if c.tree != nil {
-		try(c.tree.Stop)
-	}
-	if c.shots != nil {
-		c.shots.stop(ctx, c.Err() == nil)
-	}
-	if c.edge != nil {
-		try(c.edge.Close)
+	err = errors.Join(err, c.current().end(ctx))
+	if c.members != nil {
+		c.members.close()
 	}
 	c.conns.close()
 	if c.server != nil {
 		c.server.stop()
 	}
 	c.release()
-	return errors.Join(errs...)
+	return err
 }
 
 // Done is closed when the controller has stopped, for whatever reason.

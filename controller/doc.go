@@ -10,6 +10,14 @@
 // A fault that ends the tree, as another controller's claim does, or the end of the server, stops everything else too; Done
 // and Err tell.
 //
+// One that shares its journal with others is ready as a standby, and goes round:
+//
+//	standby: follow the journal, answer monitors ── suspicion, claim ──▶ active: tree, edge
+//	      ▲── new catalog ◀── deposed, stepped down, the journal takes nothing ───┘
+//
+// term.go is what a role consists of, standby.go when a standby claims, govern.go the way round, members.go what the
+// processes hear of each other.
+//
 // snapshots.go takes snapshots of the catalog in the background and cuts the journal behind them, export.go gives one to whoever
 // asks, restore.go begins a new journal with one.
 //

@@ -43,8 +43,7 @@ func Restore(ctx context.Context, cfg Config, from io.Reader) (Restored, error) 
 		return Restored{}, messages.Errorf(messages.CodeClusterMismatch, "the backup is of cluster %q, not %q", s.Info.Cluster, cfg.Cluster).
 			WithHint("restore it with --cluster %s", s.Info.Cluster)
 	}
-	c := &Controller{cfg: cfg, done: make(chan struct{}), failures: make(chan error, 1), catalog: journal.NewCatalog(),
-		log: cfg.Logger.With().Str("controller", cfg.Name).Logger(), release: func() {}}
+	c := newController(cfg)
 	out := Restored{Backup: s.Info, Store: newClusterID()}
 	steps := []func(context.Context) error{c.lock, c.checkFolder(s.Info.ClusterID), c.serve, c.connect, func(ctx context.Context) error {
 		return c.restore(ctx, s, &out)

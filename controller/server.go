@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"net"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +26,10 @@ const maxPayload = 8 << 20
 
 // storeFolder is where a single server keeps its streams. A server that becomes a member of a cluster must not find them
 // there: it would delete them.
-const storeFolder = "nats-single"
+const (
+	storeFolder        = "nats-single"
+	clusterStoreFolder = "nats-cluster"
+)
 
 // natsServer is the embedded server with the secrets of the controller's own connections.
 type natsServer struct {
@@ -54,6 +59,9 @@ func startServer(ctx context.Context, c Config) (*natsServer, error) {
 		o.Port = server.RANDOM_PORT
 	}
 	o.JetStream, o.StoreDir, o.SyncAlways = true, filepath.Join(c.DataDir, storeFolder), true
+	if err := joinCluster(o, c); err != nil {
+		return nil, err
+	}
 	o.JetStreamMaxStore, o.JetStreamMaxMemory = c.StoreLimit, 256<<20
 	o.MaxPayload, o.PingInterval, o.MaxPingsOut = maxPayload, 10*time.Second, 2
 	o.NoSigs = true
@@ -73,6 +81,36 @@ func startServer(ctx context.Context, c Config) (*natsServer, error) {
 		}
 	}
 	return n, nil
+}
+
+// joinCluster makes the server one of a cluster, if it is to be.
+func joinCluster(o *server.Options, c Config) error {
+	if c.ClusterListen == "" {
+		return nil
+	}
+	host, port, err := splitListen(c.ClusterListen, c.InsecureNoAuth)
+	if err != nil {
+		return err
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	o.StoreDir = filepath.Join(c.DataDir, clusterStoreFolder)
+	o.Cluster = server.ClusterOpts{Name: "highwater-" + string(c.Cluster), Host: host, Port: port}
+	o.Routes, err = routes(c.Routes)
+	return err
+}
+
+// routes reads the addresses of the other servers of a cluster.
+func routes(all []string) ([]*url.URL, error) {
+	var out []*url.URL
+	for _, r := range all {
+		if _, _, err := net.SplitHostPort(r); err != nil {
+			return nil, messages.Errorf(messages.CodeInvalidRequest, "the route %q is not host:port", r)
+		}
+		out = append(out, &url.URL{Scheme: "nats-route", Host: r})
+	}
+	return out, nil
 }
 
 func errText(err error) string {
@@ -103,7 +141,7 @@ func (n *natsServer) accounts(cluster messages.ClusterName) (string, error) {
 		return "", err
 	}
 	root := strings.TrimSuffix(messages.NewSubjects(cluster).Journal(), "jnl.v1.log")
-	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>",
+	denied := []string{root + "jnl.>", root + "lead.>", root + "asg.>", root + "evt.>", root + "ctr.>",
 		"$O." + messages.SnapshotBucket(cluster) + ".>"}
 	for _, stream := range []string{messages.JournalStream(cluster), messages.LeadershipStream(cluster), "OBJ_" + messages.SnapshotBucket(cluster)} {
 		for _, verb := range []string{"UPDATE", "DELETE", "PURGE", "RESTORE", "MSG.DELETE", "LEADER.STEPDOWN", "PEER.REMOVE"} {

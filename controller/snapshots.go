@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -34,9 +35,12 @@ type snapshotter struct {
 	written func() int64 // bytes that the journal has grown by
 	logger  zerolog.Logger
 
+	adopts  bool        // the newest good snapshot may be another controller's
+	parting func() bool // whether an orderly end is the time for a last snapshot; nil if somebody is to take over instead
+
 	grown  chan struct{} // the journal has grown
 	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	ended  chan struct{}
 
 	taking sync.Mutex        // over good and base: one snapshot at a time
 	good   messages.Sequence // the newest that is known to be whole, 0 for none
@@ -51,8 +55,14 @@ type snapshotter struct {
 func (s *snapshotter) start() {
 	s.grown = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	s.ended.Go(func() { s.run(ctx) })
+	s.cancel, s.ended = cancel, make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		if s.adopts {
+			s.adopt(ctx)
+		}
+		s.run(ctx)
+	}()
 	s.grow() // what was replayed may be enough
 }
 
@@ -61,6 +71,30 @@ func (s *snapshotter) grow() {
 	select {
 	case s.grown <- struct{}{}:
 	default:
+	}
+}
+
+// adopt looks for the newest whole snapshot that another controller has left. Without one nothing is cut until this
+// controller has taken two of its own.
+func (s *snapshotter) adopt(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	kept, err := s.store.List(ctx)
+	for _, k := range kept {
+		r, err := s.store.Load(ctx, k.At)
+		if err != nil {
+			continue
+		}
+		info, err := journal.CheckSnapshot(r)
+		if errors.Join(err, r.Close()) == nil && info.At.Last == k.At && k.At <= s.catalog.Applied() {
+			s.good = k.At
+			return
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.logger.Warn().Err(err).Msg("earlier snapshots cannot be listed")
 	}
 }
 
@@ -162,12 +196,20 @@ func (s *snapshotter) problem() (int, string) {
 	return s.failures, s.failed.Error()
 }
 
-// stop ends the background work. With last, it takes a snapshot if there is enough in the journal to be worth it, so that the
-// next start is quick; it does not matter whether that succeeds.
-func (s *snapshotter) stop(ctx context.Context, last bool) {
+// stop ends the background work, if it has begun, and waits for that as long as the context allows. Where nobody takes over,
+// it then takes a snapshot if there is enough in the journal to be worth it, so that the next start is quick; it does not
+// matter whether that succeeds.
+func (s *snapshotter) stop(ctx context.Context) {
+	if s.cancel == nil {
+		return
+	}
 	s.cancel()
-	s.ended.Wait()
-	if !last || !s.due(stopShare) {
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		return
+	}
+	if s.parting == nil || !s.parting() || !s.due(stopShare) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopSnapshot)

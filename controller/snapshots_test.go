@@ -98,8 +98,8 @@ func state(c *journal.Catalog) []string {
 func commit(t *testing.T, c *Controller, brokers []*rawBroker, entries int) {
 	t.Helper()
 	nc := connect(t, c.URL())
-	goal := c.catalog.Applied() + messages.Sequence(entries)
-	for i := 0; c.catalog.Applied() < goal; i++ {
+	goal := c.current().catalog.Applied() + messages.Sequence(entries)
+	for i := 0; c.current().catalog.Applied() < goal; i++ {
 		name := fmt.Sprintf("t%d-%d", goal, i)
 		createOn(t, nc, name, 2, "b1", "b2")
 		if i%3 == 0 {
@@ -112,12 +112,12 @@ func commit(t *testing.T, c *Controller, brokers []*rawBroker, entries int) {
 		b.die() // abruptly: it is fenced, and then nothing changes any more
 	}
 	eventually(t, "every broker to be fenced and every partition to know", func() bool {
-		for _, b := range c.catalog.Brokers() {
+		for _, b := range c.current().catalog.Brokers() {
 			if !b.Fenced {
 				return false
 			}
 		}
-		return c.catalog.Counts().Offline == c.catalog.Counts().Total
+		return c.current().catalog.Counts().Offline == c.current().catalog.Counts().Total
 	})
 }
 
@@ -143,15 +143,15 @@ func TestTheCatalogSurvivesAKillThroughSnapshotAndTail(t *testing.T) {
 	dir := t.TempDir()
 	c := launch(t, dir, every(n))
 	commit(t, c, cluster(t, c, 2), commits)
-	eventually(t, "snapshots and cuts", func() bool { return c.shots.last() > commits-3*n && firstEntry(t, c) > commits-6*n })
-	before, applied, last := state(c.catalog), c.catalog.Applied(), c.shots.last()
+	eventually(t, "snapshots and cuts", func() bool { return c.current().shots.last() > commits-3*n && firstEntry(t, c) > commits-6*n })
+	before, applied, last := state(c.current().catalog), c.current().catalog.Applied(), c.current().shots.last()
 	crash(t, c)
 
 	c = launch(t, dir, every(n))
-	if got := state(c.catalog); !slices.Equal(got, before) {
+	if got := state(c.current().catalog); !slices.Equal(got, before) {
 		t.Errorf("%d things are recovered, there were %d", len(got), len(before))
 	}
-	r := c.from
+	r := c.current().from
 	if r.From.At.Last < last || r.At.Last < applied || r.Replayed >= 3*n || len(r.Unusable) > 0 {
 		t.Errorf("recovered from %d to %d, %d entries replayed, unusable %v; the last snapshot was %d", r.From.At.Last, r.At.Last, r.Replayed, r.Unusable, last)
 	}
@@ -168,7 +168,7 @@ func TestTheCatalogSurvivesAKillThroughSnapshotAndTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := c.shots.store.List(t.Context())
+	kept, err := c.current().shots.store.List(t.Context())
 	if err != nil || len(kept) != 2 {
 		t.Fatalf("kept are %v, %v", kept, err)
 	}
@@ -184,10 +184,10 @@ func TestTheCatalogSurvivesAKillThroughSnapshotAndTail(t *testing.T) {
 	var logs logBuffer
 	logger := zerolog.New(&logs)
 	c = start(t, dir, func(c *Config) { c.Logger = &logger })
-	if got := state(c.catalog); !slices.Equal(got, before) {
+	if got := state(c.current().catalog); !slices.Equal(got, before) {
 		t.Errorf("%d things are recovered, there were %d", len(got), len(before))
 	}
-	if r := c.from; r.From.At.Last != kept[1].At || len(r.Unusable) != 1 || r.Unusable[0].At != kept[0].At {
+	if r := c.current().from; r.From.At.Last != kept[1].At || len(r.Unusable) != 1 || r.Unusable[0].At != kept[0].At {
 		t.Errorf("recovered from %d, unusable %v", r.From.At.Last, r.Unusable)
 	}
 	stop(t, c)
@@ -201,18 +201,18 @@ func TestAnOrderlyStopTakesASnapshotThatIsWorthIt(t *testing.T) {
 	c := start(t, dir, every(100))
 	stop(t, c)
 	c = start(t, dir, every(100))
-	if c.from.From.Pieces != 0 {
-		t.Errorf("a snapshot of next to nothing was taken: %+v", c.from)
+	if c.current().from.From.Pieces != 0 {
+		t.Errorf("a snapshot of next to nothing was taken: %+v", c.current().from)
 	}
 	commit(t, c, cluster(t, c, 2), 30)
-	if c.shots.last() != 0 {
+	if c.current().shots.last() != 0 {
 		t.Fatal("a snapshot was taken too early")
 	}
-	before := state(c.catalog)
+	before := state(c.current().catalog)
 	stop(t, c)
 	c = start(t, dir, every(100))
-	if c.from.From.Pieces == 0 || c.from.Replayed != 0 || !slices.Equal(state(c.catalog), before) {
-		t.Errorf("recovered from %+v", c.from)
+	if c.current().from.From.Pieces == 0 || c.current().from.Replayed != 0 || !slices.Equal(state(c.current().catalog), before) {
+		t.Errorf("recovered from %+v", c.current().from)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestSnapshotsByBytesAndByTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, t.TempDir(), change)
 			cluster(t, c, 2)
-			eventually(t, "a snapshot", func() bool { return c.shots.last() > 0 })
+			eventually(t, "a snapshot", func() bool { return c.current().shots.last() > 0 })
 		})
 	}
 }
@@ -282,9 +282,9 @@ func TestABackupIsRestoredIntoANewFolderAndTheBrokersGoOn(t *testing.T) {
 	brokers := cluster(t, c, 2)
 	nc := connect(t, c.URL())
 	createOn(t, nc, "orders", 50, "b1", "b2")
-	eventually(t, "every leader to be proven", func() bool { return c.catalog.Counts().Unproven == 0 })
+	eventually(t, "every leader to be proven", func() bool { return c.current().catalog.Counts().Unproven == 0 })
 	backup := readAll(t, nc)
-	before, seen, id := state(c.catalog), c.catalog.Seen(), c.catalog.Identity()
+	before, seen, id := state(c.current().catalog), c.current().catalog.Seen(), c.current().catalog.Identity()
 	epoch := brokers[0].epoch
 	for _, b := range brokers {
 		b.die()
@@ -307,11 +307,11 @@ func TestABackupIsRestoredIntoANewFolderAndTheBrokersGoOn(t *testing.T) {
 	}
 
 	c = start(t, dir, nil)
-	if got := state(c.catalog); !slices.Equal(got, before) {
+	if got := state(c.current().catalog); !slices.Equal(got, before) {
 		t.Errorf("%d things are restored, there were %d", len(got), len(before))
 	}
-	if now := c.catalog.Identity(); now.ID != id.ID || now.Store != restored.Store || c.epoch <= restored.Epoch {
-		t.Errorf("the identity is %+v with epoch %d", now, c.epoch)
+	if now := c.current().catalog.Identity(); now.ID != id.ID || now.Store != restored.Store || c.current().epoch <= restored.Epoch {
+		t.Errorf("the identity is %+v with epoch %d", now, c.current().epoch)
 	}
 	brokers = cluster(t, c, 3)
 	if brokers[0].epoch != epoch || brokers[2].epoch <= 1<<32 {
@@ -336,17 +336,17 @@ func TestExportsAreFewAndEndWhenNobodyAsks(t *testing.T) {
 	if _, code := ask(&pb.SnapshotReadRequest{}); code != messages.CodeBusy {
 		t.Errorf("one too many: %q", code)
 	}
-	c.exports.mu.Lock()
-	first := c.exports.open[0]
-	c.exports.mu.Unlock()
+	c.current().exports.mu.Lock()
+	first := c.current().exports.open[0]
+	c.current().exports.mu.Unlock()
 	if _, code := ask(&pb.SnapshotReadRequest{Export: first.id, Page: 9}); code != messages.CodeInvalidRequest {
 		t.Errorf("a page out of order: %q", code)
 	}
 	first.idle.Reset(0)
 	eventually(t, "the export to end", func() bool {
-		c.exports.mu.Lock()
-		defer c.exports.mu.Unlock()
-		return len(c.exports.open) < maxExports
+		c.current().exports.mu.Lock()
+		defer c.current().exports.mu.Unlock()
+		return len(c.current().exports.open) < maxExports
 	})
 	if _, code := ask(&pb.SnapshotReadRequest{Export: first.id}); code != messages.CodeUnknownSession {
 		t.Errorf("an export that has ended: %q", code)
@@ -387,9 +387,9 @@ func TestCommitsDoNotWaitForASnapshot(t *testing.T) {
 	createOn(t, connect(t, c.URL()), "a", 1, "b1", "b2")
 	<-s.begun
 	createOn(t, connect(t, c.URL()), "b", 20, "b1", "b2") // answered while the snapshot is under way
-	if c.shots.written() == 0 {
+	if c.current().shots.written() == 0 {
 		t.Error("nothing is written")
 	}
 	close(s.goOn)
-	eventually(t, "the snapshot", func() bool { return c.shots.last() > 0 })
+	eventually(t, "the snapshot", func() bool { return c.current().shots.last() > 0 })
 }

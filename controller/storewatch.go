@@ -17,12 +17,21 @@ const storeSlow = 2 * time.Second
 // way at a time.
 type storeWatch struct {
 	journal.Log
-	bytes atomic.Int64 // replayed and appended
-	grown func()       // called after an append that was stored; nil until there is somebody to call
+	bytes atomic.Int64           // replayed and appended
+	grown atomic.Pointer[func()] // called after an append that was stored, if there is one
 
 	mu     sync.Mutex
 	since  time.Time // of the append on its way, zero if there is none
 	failed error     // of the last append that ended, nil if it was stored or refused
+}
+
+// watch has a function called after each append that was stored, in place of the one before; nil ends it.
+func (w *storeWatch) watch(grown func()) {
+	if grown == nil {
+		w.grown.Store(nil)
+		return
+	}
+	w.grown.Store(&grown)
 }
 
 // Append passes an append on.
@@ -33,8 +42,8 @@ func (w *storeWatch) Append(ctx context.Context, expected messages.Sequence, pay
 	seq, err := w.Log.Append(ctx, expected, payload)
 	if err == nil {
 		w.bytes.Add(int64(len(payload)))
-		if w.grown != nil {
-			w.grown()
+		if grown := w.grown.Load(); grown != nil {
+			(*grown)()
 		}
 	}
 	w.mu.Lock()

@@ -38,6 +38,7 @@ var doors = []struct {
 	{"hw.dev.mon.v1.topic.*", ``, messages.CodeUnknownTopic},
 	{"hw.dev.mon.v1.partitions", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.partition.*.*", ``, messages.CodeUnknownTopic},
+	{"hw.dev.mon.v1.controllers", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.leadership", `{"limit":-1}`, messages.CodeInvalidRequest},
 }
 

@@ -46,6 +46,7 @@ var doors = []door{
 	{"hw.e2e.ctl.v1.*.topic.create", "ask", (*hostile).create},
 	{"hw.e2e.ctl.v1.*.topic.delete", "ask", (*hostile).remove},
 	{"hw.e2e.ctl.v1.*.snapshot.read", "read", (*hostile).snapshotRead}, // the first question begins an export
+	{"hw.e2e.mon.v1.controllers", "read", nil},
 	{"hw.e2e.mon.v1.health", "read", nil},
 	{"hw.e2e.mon.v1.overview", "read", nil},
 	{"hw.e2e.mon.v1.brokers", "read", nil},

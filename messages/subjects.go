@@ -19,6 +19,7 @@ const (
 	planeData        = "dat.v1"
 	planeReplication = "rep.v1"
 	planeJournal     = "jnl.v1"
+	planeControllers = "ctr.v1"
 )
 
 // BrokerVerb is a request of a broker to the active controller.
@@ -146,6 +147,14 @@ func (s Subjects) ParseControl(subject string) (principal, noun, verb string, ok
 
 // Monitor returns the subject of a monitoring endpoint, which may have dots: hw.<cluster>.mon.v1.<endpoint>.
 func (s Subjects) Monitor(endpoint string) string { return s.join(planeMonitor, endpoint) }
+
+// Beat is where a controller process says that it is there: hw.<cluster>.ctr.v1.beat.<name>. BeatAll matches all of them.
+func (s Subjects) Beat(controller string) string {
+	return s.join(planeControllers, "beat", EscapeToken(controller))
+}
+
+// BeatAll matches the beats of every controller process.
+func (s Subjects) BeatAll() string { return s.join(planeControllers, "beat", "*") }
 
 // Data is a request of a client to the leader of one epoch: hw.<cluster>.dat.v1.<principal>.<topic>.<partition>.<leader
 // epoch>.<verb>. A deposed leader's subject has no subscriber.

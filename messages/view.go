@@ -12,9 +12,11 @@ type View struct {
 	ServedBy        string          `json:"served_by"`
 	Role            string          `json:"role"` // active or standby
 	ControllerEpoch ControllerEpoch `json:"controller_epoch"`
-	Stale           bool            `json:"stale"`
-	Data            any             `json:"data"`
-	Next            *string         `json:"next"`
+	// Stale says that a standby has not heard for too long that it has everything; AgeMs for how long, 0 of the active one.
+	Stale bool    `json:"stale"`
+	AgeMs int64   `json:"age_ms,omitempty"`
+	Data  any     `json:"data"`
+	Next  *string `json:"next"`
 }
 
 // ListQuery is the request body of the lists.
@@ -23,6 +25,16 @@ type ListQuery struct {
 	Limit       int               `json:"limit,omitempty"` // default 500, at most 5,000
 	Cursor      string            `json:"cursor,omitempty"`
 	MinRevision Sequence          `json:"min_revision,omitempty"`
+}
+
+// ControllerView is one controller process, in mon.v1.controllers.
+type ControllerView struct {
+	Name            string          `json:"name"`
+	Role            string          `json:"role"` // active or standby
+	ControllerEpoch ControllerEpoch `json:"controller_epoch"`
+	Applied         Sequence        `json:"applied"` // the journal position of its catalog
+	URL             string          `json:"url"`     // of its own NATS server, or where it is connected to
+	AgeMs           int64           `json:"age_ms"`  // since it was heard last
 }
 
 // HealthView is the data of mon.v1.health.

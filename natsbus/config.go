@@ -51,6 +51,14 @@ type Config struct {
 	// Problems are further reasons for not being healthy, of the process itself; nil has none. It must not block.
 	Problems func() []messages.HealthReason
 
+	// Standby makes an edge that only answers monitors, from a catalog that follows the journal; nil is the active one's.
+	Standby *Standby
+	// Controllers lists the controller processes that this one knows of; nil knows itself alone.
+	Controllers func() []messages.ControllerView
+	// StreamReplicas is how many servers keep the stream of last leadership values if it is made now; default 1. With more
+	// than one it is seen to after the edge has been opened, because its leader may have died with the last controller.
+	StreamReplicas int
+
 	// MaxOutstanding bounds the work that is admitted and not answered yet, in items of requests; default 20,000.
 	MaxOutstanding int
 	// MaxSessions bounds register and heartbeat requests that are not answered yet. They have room of their own, so that
@@ -66,6 +74,14 @@ type Config struct {
 	DeletedRetention time.Duration
 }
 
+// Standby is what the answers of a standby say of themselves.
+type Standby struct {
+	// Epoch is of the last claim in the catalog.
+	Epoch func() messages.ControllerEpoch
+	// Age is for how long the catalog may have missed something; stale says that this is longer than it should be.
+	Age func() (age time.Duration, stale bool)
+}
+
 func (c *Config) setDefaults() {
 	orInt := func(v *int, d int) {
 		if *v == 0 {
@@ -77,6 +93,7 @@ func (c *Config) setDefaults() {
 			*v = d
 		}
 	}
+	orInt(&c.StreamReplicas, 1)
 	orInt(&c.MaxOutstanding, 20_000)
 	orInt(&c.MaxSessions, 5_000)
 	orInt(&c.MaxRequestBytes, 4<<20)
@@ -86,6 +103,11 @@ func (c *Config) setDefaults() {
 	if c.Racks == nil {
 		c.Racks = func(map[messages.BrokerID]*messages.Broker) func([]messages.BrokerID) bool {
 			return func([]messages.BrokerID) bool { return false }
+		}
+	}
+	if c.Controllers == nil {
+		c.Controllers = func() []messages.ControllerView {
+			return []messages.ControllerView{{Name: c.Controller, Role: "active", ControllerEpoch: c.Epoch, Applied: c.Catalog.Applied()}}
 		}
 	}
 	if c.Problems == nil {

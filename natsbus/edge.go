@@ -70,9 +70,11 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), events: newEventLog(), heard: newHeard(), retired: newRetired(),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
-	if err := e.ensureLeadershipStream(ctx); err != nil {
-		e.end()
-		return nil, err
+	if cfg.Standby == nil && cfg.StreamReplicas == 1 {
+		if err := e.ensureLeadershipStream(ctx); err != nil {
+			e.end()
+			return nil, err
+		}
 	}
 	e.goWork(func() { e.out.write(e.write) })
 	e.goWork(e.tick)
@@ -113,10 +115,16 @@ func (e *Edge) Open(ctx context.Context, tree Tree) error {
 	if e.opened || e.stopped {
 		return messages.Errorf(messages.CodeInternal, "the edge is opened once")
 	}
+	if e.cfg.Standby != nil {
+		return messages.Errorf(messages.CodeInternal, "a standby lets no requests in")
+	}
 	e.opened, e.tree = true, tree
 	e.publishAllLeadership()
 	e.goWork(e.followConnection)
 	e.goWork(e.keepLeadership)
+	if e.cfg.StreamReplicas > 1 {
+		e.goWork(e.awaitLeadershipStream)
+	}
 	if err := e.subscribe(); err != nil {
 		return err
 	}
@@ -134,6 +142,42 @@ func (e *Edge) Open(ctx context.Context, tree Tree) error {
 		}
 	}
 	return nil
+}
+
+// OpenMonitor lets monitors ask, and nobody else: for a standby.
+func (e *Edge) OpenMonitor(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.opened || e.stopped {
+		return messages.Errorf(messages.CodeInternal, "the edge is opened once")
+	}
+	e.opened = true
+	m, err := e.startMonitor()
+	if err != nil {
+		return err
+	}
+	e.monitor = m
+	if err := flush(ctx, e.cfg.Conn); err != nil {
+		return messages.Errorf(messages.CodeUnavailable, "the subscriptions of the edge are not confirmed: %v", err)
+	}
+	return nil
+}
+
+// awaitLeadershipStream makes the stream of last values as soon as the servers can, and then fills it.
+func (e *Edge) awaitLeadershipStream() {
+	for e.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(e.life, streamTimeout)
+		err := e.ensureLeadershipStream(ctx)
+		cancel()
+		if err == nil {
+			e.refill()
+			return
+		}
+		select {
+		case <-e.life.Done():
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // flushTimeout bounds the wait for a server that does not answer.
@@ -244,7 +288,15 @@ func (a address) String() string {
 
 // seen is the position that the edge speaks for.
 func (e *Edge) seen() messages.Seen {
-	return messages.Seen{Controller: e.cfg.Epoch, Sequence: e.cfg.Catalog.Applied()}
+	return messages.Seen{Controller: e.epoch(), Sequence: e.cfg.Catalog.Applied()}
+}
+
+// epoch is the controller epoch that the edge speaks for.
+func (e *Edge) epoch() messages.ControllerEpoch {
+	if s := e.cfg.Standby; s != nil {
+		return s.Epoch()
+	}
+	return e.cfg.Epoch
 }
 
 // send queues an answer. One that is larger than the server takes is replaced by an error that says so.

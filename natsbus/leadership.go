@@ -39,7 +39,7 @@ func (e *Edge) ensureLeadershipStream(ctx context.Context) error {
 		_, err = e.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Description: "last leadership of every partition of cluster " + string(e.cfg.Cluster),
 			Subjects: subjects, Storage: jetstream.MemoryStorage, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld,
-			AllowDirect: true, Duplicates: time.Second,
+			Replicas: e.cfg.StreamReplicas, AllowDirect: true, Duplicates: time.Second,
 		})
 	}
 	if err != nil {

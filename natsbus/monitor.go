@@ -42,6 +42,7 @@ func endpoints() []endpoint {
 		{"topic", "topic.*", (*Edge).viewTopic},
 		{"partitions", "partitions", (*Edge).viewPartitions},
 		{"partition", "partition.*.*", (*Edge).viewPartition},
+		{"controllers", "controllers", (*Edge).viewControllers},
 		{"leadership", "leadership", (*Edge).viewLeadership},
 	}
 }
@@ -74,12 +75,21 @@ func (e *Edge) startMonitor() (*monitor, error) {
 	m := &monitor{service: service, waiters: make(chan struct{}, maxWaiters)}
 	for _, p := range endpoints() {
 		handler := micro.HandlerFunc(func(r micro.Request) { e.inquire(m, p, r) })
-		if err := service.AddEndpoint(p.name, handler, micro.WithEndpointSubject(e.subjects.Monitor(p.subject))); err != nil {
+		if err := service.AddEndpoint(p.name, handler, micro.WithEndpointSubject(e.subjects.Monitor(e.place()+p.subject))); err != nil {
 			m.stop()
 			return nil, messages.Errorf(messages.CodeUnavailable, "monitoring endpoint %s: %v", p.name, err)
 		}
 	}
 	return m, nil
+}
+
+// place is what a standby's endpoints begin with: it is asked by name, so that nobody who has just changed something is told
+// by one that lags that it is not there.
+func (e *Edge) place() string {
+	if e.cfg.Standby == nil {
+		return ""
+	}
+	return "at." + messages.EscapeToken(e.cfg.Controller) + "."
 }
 
 func (m *monitor) stop() {
@@ -167,7 +177,7 @@ func (e *Edge) readInquiry(p endpoint, r micro.Request) (*inquiry, error) {
 
 // argsOf returns what the wildcards of an endpoint's subject stand for.
 func (e *Edge) argsOf(p endpoint, subject string) ([]string, error) {
-	have := strings.Split(strings.TrimPrefix(subject, e.subjects.Monitor("")), ".")
+	have := strings.Split(strings.TrimPrefix(subject, e.subjects.Monitor(e.place())), ".")
 	want := strings.Split(p.subject, ".")
 	var args []string
 	for i, t := range want {
@@ -259,7 +269,7 @@ func (e *Edge) answerInquiry(p endpoint, q *inquiry, err error) (nats.Header, []
 	} else {
 		h.Set(headerContentType, typeProtobuf)
 		page := data.(*pb.LeadershipPage)
-		page.Seen, page.Next = messages.SeenToProto(messages.Seen{Controller: e.cfg.Epoch, Sequence: at}), next
+		page.Seen, page.Next = messages.SeenToProto(messages.Seen{Controller: e.epoch(), Sequence: at}), next
 		body, err = proto.Marshal(page)
 	}
 	if err != nil {
@@ -273,13 +283,20 @@ func (e *Edge) envelope(p endpoint, at messages.Sequence, data any, next string)
 	v := messages.View{
 		Type: "highwater.mon.v1." + p.name + "_response", Cluster: e.cfg.Cluster, Revision: at,
 		AsOf: time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00"), ServedBy: e.cfg.Controller, Role: "active",
-		ControllerEpoch: e.cfg.Epoch, Data: data,
+		ControllerEpoch: e.epoch(), Data: data,
+	}
+	if s := e.cfg.Standby; s != nil {
+		age, stale := s.Age()
+		v.Role, v.AgeMs, v.Stale = "standby", age.Milliseconds(), stale
 	}
 	if next != "" {
 		v.Next = &next
 	}
 	return v
 }
+
+// viewControllers serves mon.v1.controllers.
+func (e *Edge) viewControllers(*inquiry) (any, string, error) { return e.cfg.Controllers(), "", nil }
 
 // errorJSON writes an error the way the command line shows it.
 func errorJSON(err *messages.Error) []byte {
@@ -300,7 +317,7 @@ func (e *Edge) Inquire(what string, query messages.ListQuery) ([]byte, error) {
 		if p.name != name || strings.Count(p.subject, ".") != strings.Count(what, ".") {
 			continue
 		}
-		args, err := e.argsOf(p, e.subjects.Monitor(what))
+		args, err := e.argsOf(p, e.subjects.Monitor(e.place()+what))
 		if err != nil {
 			return nil, err
 		}

@@ -96,8 +96,10 @@ func (e *Edge) healthView() messages.HealthView {
 	if c := e.cfg.Catalog.Identity(); c != nil {
 		v.ClusterID = c.ID
 	}
-	for _, a := range e.tree.Failed() {
-		v.Failed = append(v.Failed, address(a).String())
+	if e.tree != nil { // a standby has no actors
+		for _, a := range e.tree.Failed() {
+			v.Failed = append(v.Failed, address(a).String())
+		}
 	}
 	unhealthy := false
 	reason := func(grave bool, code string, n int, detail string) {

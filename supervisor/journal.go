@@ -30,6 +30,7 @@ type journalActor struct {
 	patience  *time.Timer
 	waits     uint64 // counts the times that patience was set
 	troubled  bool   // the log said that there is trouble
+	quiet     bool   // nothing was proposed since the last idle tick
 
 	ctx      context.Context // of all appends
 	cancel   context.CancelFunc
@@ -47,6 +48,8 @@ type (
 	}
 	// impatient says that nothing has been committed for AppendLimit.
 	impatient struct{ wait uint64 }
+	// idle is the clock of the idle ticks.
+	idle struct{}
 )
 
 func newJournalActor(t *Tree, at journal.Position, w journal.Writer, l journal.Limits) *journalActor {
@@ -77,6 +80,12 @@ func (j *journalActor) Receive(ctx actor.Context) {
 		j.busy = false
 		j.committer.Done(m)
 		j.report()
+	case idle:
+		if j.quiet && !j.busy && j.over == nil {
+			j.tickets++
+			_ = j.enqueue(j.tickets, nil) // it fails only when all is over
+		}
+		j.quiet = true
 	case impatient:
 		if m.wait == j.waits && j.patience != nil {
 			j.finish(messages.Errorf(messages.CodeUnavailable, "the journal has committed nothing for %s: %v",
@@ -103,6 +112,7 @@ func (j *journalActor) take(p *proposal) {
 		p.answer(0, messages.AsError(err))
 		return
 	}
+	j.quiet = false
 	j.proposals[j.tickets] = p
 }
 
@@ -146,7 +156,28 @@ func (j *journalActor) carryOut(order journal.Order) {
 	}
 	ctx, cancel := context.WithTimeout(j.ctx, j.tree.limits.AppendTimeout)
 	defer cancel()
-	j.mailbox.post(laneUrgent, j.try(ctx, order), 0)
+	sent := time.Now()
+	r := j.try(ctx, order)
+	if r.Err == nil && order.At == 0 {
+		j.tree.granted(sent)
+	}
+	j.mailbox.post(laneUrgent, r, 0)
+}
+
+// tickEvery posts idle until the journal actor gives up.
+func (j *journalActor) tickEvery(d time.Duration) {
+	j.appender.Go(func() {
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-j.ctx.Done():
+				return
+			case <-t.C:
+				j.mailbox.post(laneOrdinary, idle{}, 0)
+			}
+		}
+	})
 }
 
 // try is journal.Do for a log that may panic: then the outcome is not known either.
@@ -173,9 +204,11 @@ func (j *journalActor) report() {
 		}
 		j.tree.catalog.ApplyAt(reached, records)
 		for _, c := range done[:n] {
+			if c.Ticket != 0 { // not the committer's own, which it may get in while it cannot get in what is proposed
+				j.calm()
+			}
 			if p, known := j.proposals[c.Ticket]; known {
 				delete(j.proposals, c.Ticket)
-				j.calm()
 				p.answer(at, nil)
 			}
 		}

@@ -46,6 +46,14 @@ type Config struct {
 	Controller string
 	Epoch      messages.ControllerEpoch
 
+	// GrantValidity bounds the granting of leases to that long after the last entry that the log took was sent; Claimed is
+	// when the claim was sent. 0 where no successor can begin while this one lives.
+	GrantValidity time.Duration
+	Claimed       time.Time
+	// IdleTick has an empty entry appended when nothing else was for that long, which keeps grants valid and shows a writer
+	// that was replaced that it was. 0 is never.
+	IdleTick time.Duration
+
 	Edge   Edge
 	Logger zerolog.Logger
 	Limits Limits
@@ -77,6 +85,9 @@ type Tree struct {
 	outboxes  *outboxesActor
 	starting  starting
 	crashes   throttle
+
+	validity   time.Duration
+	grantUntil atomic.Int64 // a time.Duration since origin; see actors.Env
 
 	origin  time.Time
 	active  atomic.Int64                   // messages at work, those with a commit on the way included
@@ -114,8 +125,9 @@ func Start(c Config) (*Tree, error) {
 	t := &Tree{
 		limits: c.Limits.withDefaults(), log: c.Log, catalog: c.Catalog, epoch: c.Epoch, machines: c.Machines,
 		edge: c.Edge, logger: c.Logger, directory: newDirectory(), origin: time.Now(), idle: make(chan struct{}, 1),
-		failed: map[actors.Address]struct{}{}, done: make(chan struct{}), stopped: make(chan struct{}),
+		validity: c.GrantValidity, failed: map[actors.Address]struct{}{}, done: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	t.granted(c.Claimed)
 	t.starting.ready = make(chan struct{})
 	t.strategy = &backoff{tree: t}
 	t.pool = newPool(t.limits.Workers, t.limits.Quantum)
@@ -126,6 +138,9 @@ func Start(c Config) (*Tree, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 		defer cancel()
 		return nil, errors.Join(err, t.Stop(ctx))
+	}
+	if c.IdleTick > 0 {
+		t.journal.tickEvery(c.IdleTick)
 	}
 	return t, nil
 }
@@ -323,6 +338,16 @@ func (t *Tree) env() actors.Env {
 	now := time.Now()
 	return actors.Env{
 		Now: now.Sub(t.origin), WallUnixMs: now.UnixMilli(), Random: [2]uint64{rand.Uint64(), rand.Uint64()},
-		Applied: t.catalog.Applied(), Controller: t.epoch, Cluster: t.catalog,
+		Applied: t.catalog.Applied(), Controller: t.epoch, Cluster: t.catalog, GrantUntil: time.Duration(t.grantUntil.Load()),
+	}
+}
+
+// granted notes that the log took an entry that was sent at a time.
+func (t *Tree) granted(sent time.Time) {
+	if t.validity == 0 {
+		return
+	}
+	until := max(1, int64(sent.Sub(t.origin)+t.validity)) // 0 would be without end
+	for old := t.grantUntil.Load(); until > old && !t.grantUntil.CompareAndSwap(old, until); old = t.grantUntil.Load() {
 	}
 }

@@ -59,7 +59,8 @@ func (t *step) contact(ses *session, b *messages.Broker, r *pb.HeartbeatRequest)
 	}
 	// In the step that begins the stop, an election may still be under way that knows nothing of it: ask again.
 	ses.mayStop = r.GetWantsStop() && fenced || stopping && (fenced || t.idle(b.ID))
-	if fenced || ses.gone {
+	if fenced || ses.gone || t.env.GrantUntil != 0 && t.env.Now > t.env.GrantUntil {
+		// The last: the journal takes nothing, and a successor may be fencing already whom this one would grant a lease.
 		return t.lease(0, fenced, ses.mayStop)
 	}
 	return t.lease(t.settings.Lease(), false, ses.mayStop)

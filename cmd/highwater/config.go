@@ -36,11 +36,14 @@ var configKeys = func() []settingKey {
 		{"listen", "127.0.0.1:4222", "host:port of the embedded NATS server; port 0 takes a free one"},
 		{"insecure_no_auth", false, "allow a listener that is not loopback, without authentication"},
 		{"store_limit", int64(8 << 30), "bytes that the embedded server may keep on disk"},
+		{"cluster_listen", "", "host:port for the routes of a cluster of embedded servers, whose controllers stand by for each other"},
+		{"routes", "", "cluster_listen of the other servers, separated by commas"},
+		{"standby", false, "with --nats-url: stand by while another controller of the cluster is active"},
 		{"nats_url", "", "NATS servers elsewhere instead of the embedded one, separated by commas"},
 		{"nats_creds", "", "credentials file for --nats-url"},
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
-		{"journal_replicas", 1, "servers that keep the journal: 1, 3 or 5"},
+		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
 		{"snapshot_entries", 10_000, "entries by which the journal may grow until a snapshot is taken"},
 		{"snapshot_bytes", int64(64 << 20), "bytes by which the journal may grow until a snapshot is taken"},
 		{"snapshot_interval", time.Hour, "longest time without a snapshot while the journal grows"},
@@ -188,11 +191,15 @@ func (l loadedConfig) controller() (controller.Config, error) {
 		Cluster: messages.ClusterName(r.text("cluster")), Name: r.text("name"), DataDir: r.text("data_dir"), Listen: r.text("listen"),
 		InsecureNoAuth: r.yes("insecure_no_auth"), StoreLimit: int64(r.number("store_limit")), NATSURL: r.text("nats_url"),
 		NATSCreds: r.text("nats_creds"), SystemURL: r.text("system_url"), SystemCreds: r.text("system_creds"),
-		JournalReplicas: r.number("journal_replicas"), Settings: s, SnapshotEntries: r.number("snapshot_entries"),
+		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"),
+		Settings: s, SnapshotEntries: r.number("snapshot_entries"),
 		SnapshotBytes: int64(r.number("snapshot_bytes")), SnapshotInterval: r.duration("snapshot_interval"),
 	}
 	if len(r.errs) > 0 {
 		return cfg, errors.Join(r.errs...)
+	}
+	if routes := r.text("routes"); routes != "" {
+		cfg.Routes = strings.Split(routes, ",")
 	}
 	return cfg, cfg.Validate()
 }

@@ -86,7 +86,7 @@ Start here:  highwater dev`,
 	f.BoolVar(&a.trace, "trace", false, "a line on standard error for each request, with what it took")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return checkOutput(a.output) }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
-	root.AddCommand(a.serveCommand(), a.brokerCommand(), a.devCommand(), a.clusterCommand(), a.topicCommand(), a.partitionCommand(),
+	root.AddCommand(a.serveCommand(), a.brokerCommand(), a.devCommand(), a.clusterCommand(), a.controllerCommand(), a.topicCommand(), a.partitionCommand(),
 		a.produceCommand(), a.consumeCommand(), a.versionCommand(), a.errorsCommand())
 	root.InitDefaultCompletionCmd()
 	checkArguments(root)

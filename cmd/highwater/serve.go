@@ -15,7 +15,8 @@ func (a *app) serveCommand() *cobra.Command {
 	var show bool
 	c := &cobra.Command{
 		Use: "serve", Short: "Run a controller until SIGTERM", Args: cobra.NoArgs,
-		Long: `Run one controller with an embedded NATS server (or, with --nats-url, on servers elsewhere).
+		Long: `Run one controller with an embedded NATS server (or, with --nats-url, on servers elsewhere). With --cluster-listen and
+--routes three of them form a cluster: one is active, the others stand by and take over.
 
 Each value comes from the last of: its default, the file of --config, the environment (HIGHWATER_ and the key, for example
 HIGHWATER_DATA_DIR; HIGHWATER_SETTINGS__SESSION for a key within another), the flag. --print-config shows every value and

@@ -3,11 +3,13 @@ package jetstream
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	js "github.com/nats-io/nats.go/jetstream"
@@ -86,19 +88,35 @@ func (w whole) Read(p []byte) (int, error) {
 
 // List returns what is there, the newest first.
 func (s *Snapshots) List(ctx context.Context) ([]journal.StoredSnapshot, error) {
-	all, err := s.store.List(ctx)
-	if errors.Is(err, js.ErrNoObjectsFound) {
-		return nil, nil
+	// The names by a request, and not by the store's own List: that waits without end for a consumer whose stream has just
+	// been made by another process and has no leader yet.
+	prefix := "$O." + s.bucket + ".M."
+	stream, err := s.js.Stream(ctx, "OBJ_"+s.bucket)
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", s.bucket, err)
 	}
+	info, err := stream.Info(ctx, js.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, fmt.Errorf("listing %s: %w", s.bucket, err)
 	}
 	var out []journal.StoredSnapshot
-	for _, o := range all {
-		at, err := strconv.ParseUint(o.Name, 10, 64)
-		if err == nil && objectName(messages.Sequence(at)) == o.Name {
-			out = append(out, journal.StoredSnapshot{At: messages.Sequence(at), Bytes: int64(o.Size)})
+	for subject := range info.State.Subjects {
+		name, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(subject, prefix))
+		if err != nil {
+			continue // not an object
 		}
+		at, err := strconv.ParseUint(string(name), 10, 64)
+		if err != nil || objectName(messages.Sequence(at)) != string(name) {
+			continue // not a snapshot
+		}
+		o, err := s.store.GetInfo(ctx, string(name))
+		if errors.Is(err, js.ErrObjectNotFound) {
+			continue // deleted
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", s.bucket, err)
+		}
+		out = append(out, journal.StoredSnapshot{At: messages.Sequence(at), Bytes: int64(o.Size)})
 	}
 	slices.SortFunc(out, func(a, b journal.StoredSnapshot) int { return cmp.Compare(b.At, a.At) })
 	return out, nil
