@@ -37,6 +37,9 @@ func check(r messages.Record) error {
 		if r.Epoch == 0 {
 			return invalid("a claim has controller epoch 0")
 		}
+		if r.Successor != "" && !r.Released {
+			return invalid("a claim names a successor")
+		}
 	}
 	return nil
 }

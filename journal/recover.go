@@ -73,18 +73,43 @@ func (r *replay) entry(seq messages.Sequence, payload []byte) error {
 func checkWriter(seq messages.Sequence, e *Entry, active messages.ControllerClaimed) error {
 	for _, record := range e.Records {
 		if claim, ok := record.(*messages.ControllerClaimed); ok {
-			if claim.Epoch <= active.Epoch || claim.Epoch != e.Epoch {
+			if claim.Released && !active.Released && claim.Epoch == active.Epoch && claim.Controller == active.Controller {
+				continue
+			}
+			if claim.Released || claim.Epoch <= active.Epoch || claim.Epoch != e.Epoch {
 				return broken(seq, DefectEpoch, "controller %q claims epoch %d in an entry of epoch %d, after epoch %d",
 					claim.Controller, claim.Epoch, e.Epoch, active.Epoch)
 			}
 			active = *claim
 		}
 	}
+	if active.Released {
+		return broken(seq, DefectEpoch, "controller %q wrote with epoch %d, which %q had released", e.Controller, e.Epoch, active.Controller)
+	}
 	if e.Epoch != active.Epoch || e.Controller != active.Controller {
 		return broken(seq, DefectEpoch, "controller %q wrote with epoch %d while %q was active with epoch %d",
 			e.Controller, e.Epoch, active.Controller, active.Epoch)
 	}
 	return nil
+}
+
+// Release makes the end of an active controller's work known: it appends, right behind the catalog's position, that nothing is
+// granted or committed under its epoch any more, and who should claim next. The caller has ended everything that appends.
+//
+// Errors: *Conflict when somebody else has claimed already; *Broken; OUTCOME_UNKNOWN when the context ended first.
+func Release(ctx context.Context, log Log, c *Catalog, successor string) error {
+	last := c.Claimed()
+	last.Released, last.Successor = true, successor
+	m := NewCommitter(c.Position(), Writer{Controller: last.Controller, Epoch: last.Epoch}, Limits{})
+	m.resend = true // behind the last word of an epoch there is no tick of it
+	if err := m.Propose(1, []messages.Record{&last}); err != nil {
+		return err
+	}
+	err := Drive(ctx, log, m, func(done Committed) { c.ApplyAt(done.At(), done.Records) })
+	if deposed := (*Deposed)(nil); errors.As(err, &deposed) {
+		err = &Conflict{Last: deposed.At}
+	}
+	return err
 }
 
 // names makes equal broker ids share their bytes: a hundred thousand partitions name the same few brokers.

@@ -14,7 +14,7 @@ func RecordToProto(r Record) *pb.Record {
 			Name: string(r.Name), ClusterId: r.ID, Settings: SettingsToProto(r.Settings), StoreId: r.Store}}}
 	case *ControllerClaimed:
 		return &pb.Record{Kind: &pb.Record_ControllerClaimed{ControllerClaimed: &pb.ControllerClaimed{
-			Controller: r.Controller, ControllerEpoch: uint64(r.Epoch)}}}
+			Controller: r.Controller, ControllerEpoch: uint64(r.Epoch), Released: r.Released, Successor: r.Successor}}}
 	case *Broker:
 		return &pb.Record{Kind: &pb.Record_Broker{Broker: brokerToProto(r)}}
 	case *Topic:
@@ -49,7 +49,8 @@ func RecordFromProto(p *pb.Record) (Record, error) {
 			Settings: SettingsFromProto(k.Cluster.GetSettings()), Store: k.Cluster.GetStoreId()}, nil
 	case *pb.Record_ControllerClaimed:
 		return &ControllerClaimed{Controller: k.ControllerClaimed.GetController(),
-			Epoch: ControllerEpoch(k.ControllerClaimed.GetControllerEpoch())}, nil
+			Epoch: ControllerEpoch(k.ControllerClaimed.GetControllerEpoch()), Released: k.ControllerClaimed.GetReleased(),
+			Successor: k.ControllerClaimed.GetSuccessor()}, nil
 	case *pb.Record_Broker:
 		return brokerFromProto(k.Broker)
 	case *pb.Record_Topic:

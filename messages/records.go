@@ -41,10 +41,12 @@ type Cluster struct {
 	Store    string // made whenever a journal begins: with the cluster, and when it is restored from a backup; "" = not known
 }
 
-// ControllerClaimed makes its writer the active controller from this entry on.
+// ControllerClaimed makes its writer the active controller from this entry on, or, released, ends that for good.
 type ControllerClaimed struct {
 	Controller string
 	Epoch      ControllerEpoch
+	Released   bool   // the last entry of this epoch: nothing is granted or committed under it any more
+	Successor  string // who should claim next, "" for anybody; of a released one
 }
 
 // Broker is one registered broker.

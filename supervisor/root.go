@@ -92,6 +92,10 @@ func (a *outboxesActor) Receive(ctx actor.Context) {
 	defer a.tree.kernel("outboxes")
 	switch m := ctx.Message().(type) {
 	case spawnOutbox:
+		if a.tree.refusal() != nil { // a child that is made while its supervisor stops would never be told to
+			m.host.end()
+			return
+		}
 		a.serial++ // a name is free again only after its last owner has stopped
 		m.host.pid = a.nursery.spawn(ctx, strconv.FormatInt(int64(a.serial), 36), m.host, &m.host.mailbox)
 	case *actor.Stopped:

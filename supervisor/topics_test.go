@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -179,6 +180,44 @@ func TestTheOutboxOfABrokerIsMadeWhenItIsFirstTold(t *testing.T) {
 		if loads.Load() != 2 {
 			t.Errorf("%d lives", loads.Load())
 		}
+	})
+}
+
+func TestAnOutboxThatIsFirstToldWhileTheTreeStopsKeepsNobodyWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t)
+		open := make(chan struct{})
+		s.config.Machines[actors.KindOutbox] = Host(&toy{onStep: func(env actors.Env, st *toyState, msg actors.Message) actors.Effects {
+			if _, w := word(msg); w == "busy" {
+				<-open
+			}
+			return echo(env, st, msg)
+		}})
+		s.start()
+		s.tell(actors.Outbox("b1"), call(1, "busy"))
+		synctest.Wait()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.tree.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("stopped with %v although somebody is at work", err)
+			}
+		}()
+		time.Sleep(2 * time.Second) // of the bubble: the supervisor of the outboxes is stopping, and waits for the first
+		if verdict := s.tree.openOutbox(actors.Outbox("b2")).offer(call(2, "late")); verdict != nil {
+			s.ear.Fail(2, verdict)
+		}
+		synctest.Wait()
+		close(open)
+		<-ended
+		select {
+		case <-s.tree.stopped:
+		default:
+			t.Error("the actors have not stopped")
+		}
+		s.expect(map[actors.RequestID]string{2: "UNAVAILABLE"})
 	})
 }
 

@@ -593,11 +593,14 @@ func (x *ClusterSettings) GetMaxPartitionsPerTopic() uint32 {
 	return 0
 }
 
-// ControllerClaimed makes its writer the active controller.
+// ControllerClaimed makes its writer the active controller. Written once more by the same writer, with released set, it is
+// that one's last entry: it grants nothing and commits nothing any more, and names who should claim next.
 type ControllerClaimed struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Controller      string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
 	ControllerEpoch uint64                 `protobuf:"varint,2,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	Released        bool                   `protobuf:"varint,3,opt,name=released,proto3" json:"released,omitempty"`
+	Successor       string                 `protobuf:"bytes,4,opt,name=successor,proto3" json:"successor,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -644,6 +647,20 @@ func (x *ControllerClaimed) GetControllerEpoch() uint64 {
 		return x.ControllerEpoch
 	}
 	return 0
+}
+
+func (x *ControllerClaimed) GetReleased() bool {
+	if x != nil {
+		return x.Released
+	}
+	return false
+}
+
+func (x *ControllerClaimed) GetSuccessor() string {
+	if x != nil {
+		return x.Successor
+	}
+	return ""
 }
 
 // BrokerRecord is one registered broker.
@@ -1175,12 +1192,14 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\rcheckpoint_ms\x18\x06 \x01(\rR\fcheckpointMs\x12<\n" +
 	"\x1adefault_replication_factor\x18\a \x01(\rR\x18defaultReplicationFactor\x12&\n" +
 	"\x0fdefault_min_isr\x18\b \x01(\rR\rdefaultMinIsr\x127\n" +
-	"\x18max_partitions_per_topic\x18\t \x01(\rR\x15maxPartitionsPerTopic\"^\n" +
+	"\x18max_partitions_per_topic\x18\t \x01(\rR\x15maxPartitionsPerTopic\"\x98\x01\n" +
 	"\x11ControllerClaimed\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
 	"controller\x12)\n" +
-	"\x10controller_epoch\x18\x02 \x01(\x04R\x0fcontrollerEpoch\"\x9f\x04\n" +
+	"\x10controller_epoch\x18\x02 \x01(\x04R\x0fcontrollerEpoch\x12\x1a\n" +
+	"\breleased\x18\x03 \x01(\bR\breleased\x12\x1c\n" +
+	"\tsuccessor\x18\x04 \x01(\tR\tsuccessor\"\x9f\x04\n" +
 	"\fBrokerRecord\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x18\n" +
