@@ -158,6 +158,9 @@ func (c *Controller) ensure(ctx context.Context) error {
 	return nil
 }
 
+// now is the monotonic time since the process began.
+func (c *Controller) now() time.Duration { return time.Since(c.origin) }
+
 // claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
 // cluster, unless the data folder knows better.
 func (c *Controller) claim(ctx context.Context) error {
@@ -186,7 +189,7 @@ func (c *Controller) claim(ctx context.Context) error {
 
 // share begins the life of a process among others: as a standby.
 func (c *Controller) share(ctx context.Context) error {
-	s := c.newStandby(false)
+	s := c.newStandby()
 	if err := s.recover(ctx); err != nil {
 		return err
 	}

@@ -32,8 +32,9 @@ func (c *Controller) order(o order) {
 // fault needs a person.
 func (c *Controller) govern(s *standby, t *term) {
 	defer close(c.governed)
+	steppedDown := false
 	for {
-		by, err := s.stand(c.life)
+		by, err := s.stand(c.life, steppedDown)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), stopGrace)
 		c.enter(&term{catalog: s.catalog, store: c.store}) // so that nobody asks an edge that is closed
 		if closing := t.end(ctx); closing != nil {
@@ -42,7 +43,7 @@ func (c *Controller) govern(s *standby, t *term) {
 		cancel()
 		if errors.Is(err, errCut) {
 			c.log.Info().Uint64("revision", uint64(s.at.Last)).Msg("the journal was cut behind a newer snapshot; beginning with that")
-			if s, t, err = c.standAgain(false); err != nil {
+			if s, t, err = c.standAgain(); err != nil {
 				c.failUnlessStopping(err)
 				return
 			}
@@ -52,15 +53,14 @@ func (c *Controller) govern(s *standby, t *term) {
 			c.failUnlessStopping(err)
 			return
 		}
-		yield, err := c.reign(s.catalog, by)
-		if err != nil {
+		if steppedDown, err = c.reign(s.catalog, by); err != nil {
 			c.failUnlessStopping(err)
 			return
 		}
 		if c.life.Err() != nil {
 			return
 		}
-		if s, t, err = c.standAgain(yield); err != nil {
+		if s, t, err = c.standAgain(); err != nil {
 			c.failUnlessStopping(err)
 			return
 		}
@@ -74,8 +74,8 @@ func (c *Controller) failUnlessStopping(err error) {
 }
 
 // standAgain begins a standby's term on a catalog of its own.
-func (c *Controller) standAgain(yield bool) (*standby, *term, error) {
-	s := c.newStandby(yield)
+func (c *Controller) standAgain() (*standby, *term, error) {
+	s := c.newStandby()
 	if err := s.recover(c.life); err != nil {
 		return nil, nil, err
 	}
@@ -93,7 +93,7 @@ func (c *Controller) standAgain(yield bool) (*standby, *term, error) {
 
 // reign is one active term, from a claim on. It returns whether this process has stepped down of its own accord, or an
 // error that ends the process.
-func (c *Controller) reign(catalog *journal.Catalog, by claimed) (yield bool, err error) {
+func (c *Controller) reign(catalog *journal.Catalog, by claimed) (steppedDown bool, err error) {
 	began := time.Now()
 	for len(c.orders) > 0 {
 		<-c.orders // of an earlier term
@@ -113,7 +113,7 @@ func (c *Controller) reign(catalog *journal.Catalog, by claimed) (yield bool, er
 	if err != nil {
 		c.log.Error().Err(err).Msg("step-down cannot be asked for")
 	}
-	c.members.say(c.members.own())
+	c.members.say()
 	leader, endLeader := context.WithCancel(c.life)
 	go c.keepApart(leader)
 	willing := false
@@ -132,7 +132,7 @@ func (c *Controller) reign(catalog *journal.Catalog, by claimed) (yield bool, er
 	return willing, c.abdicate(t, willing)
 }
 
-// abdicate ends an active term: in order with a word to the successor, or at once because there is one already.
+// abdicate ends an active term: in order, with a last entry for the successor, or at once because there is one already.
 func (c *Controller) abdicate(t *term, willing bool) error {
 	successor := c.members.successor()
 	patience := stopGrace
@@ -150,8 +150,13 @@ func (c *Controller) abdicate(t *term, willing bool) error {
 		c.log.Warn().Err(err).Msg("the active term did not end in order; the others wait for the silence")
 		return nil
 	}
-	c.log.Info().Str("successor", successor).Msg("handing over")
-	c.members.leave(ctx, handover{Epoch: t.epoch, Successor: successor})
+	if err = journal.Release(ctx, c.store, t.catalog, successor); err != nil {
+		c.log.Warn().Err(err).Msg("the end of the active term could not be written; the others wait for the silence")
+		return nil
+	}
+	c.log.Info().Str("successor", successor).Msg("handed over")
+	c.members.say() // that there is news in the journal
+	_ = c.conns.edge.FlushWithContext(ctx)
 	return nil
 }
 

@@ -3,23 +3,21 @@ package controller
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/highwater-io/highwater/controller/activation"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
 )
 
 // Times of a standby.
 const (
-	standbyLook   = 50 * time.Millisecond // between two looks at whether the active one is there
-	followQuiet   = time.Second           // between two looks at the journal when no beat speaks of news
-	followLimit   = 500 * time.Millisecond
-	claimLimit    = 30 * time.Second // of one claim; the journal's servers may have to elect first
-	successorLead = 500 * time.Millisecond
-	gapPatience   = 20 * time.Second // until missing entries are taken for lost
-	yieldFor      = 5 * time.Second  // after a step-down: how long the others come first
+	standbyLook = 50 * time.Millisecond // between two looks at whether the active one is there
+	followQuiet = time.Second           // between two looks at the journal when no beat speaks of news
+	followLimit = 500 * time.Millisecond
+	claimLimit  = 30 * time.Second // of one claim; the journal's servers may have to elect first
+	gapPatience = 20 * time.Second // until missing entries are taken for lost
 )
 
 // standby follows the journal into its catalog until it has become the writer of it.
@@ -28,26 +26,20 @@ type standby struct {
 	catalog *journal.Catalog
 	at      journal.Position
 	from    journal.Recovery
-	since   time.Time // silence counts from here at the earliest
-	yield   time.Time // until then this one has stepped down
-	jitter  time.Duration
 	tried   time.Time    // last look at the journal
 	gap     time.Time    // since when the journal seems to lack entries, zero if it does not
 	current atomic.Int64 // nanoseconds since c.origin: when the catalog was last known to have everything
 }
 
-func (c *Controller) newStandby(yield bool) *standby {
-	s := &standby{c: c, catalog: journal.NewCatalog(), since: time.Now(), jitter: rand.N(200 * time.Millisecond)}
-	s.current.Store(int64(time.Since(c.origin)))
-	if yield {
-		s.yield = time.Now().Add(yieldFor)
-	}
+func (c *Controller) newStandby() *standby {
+	s := &standby{c: c, catalog: journal.NewCatalog()}
+	s.current.Store(int64(c.now()))
 	return s
 }
 
 // age is for how long the catalog may have missed something.
 func (s *standby) age() (time.Duration, bool) {
-	age := time.Since(s.c.origin) - time.Duration(s.current.Load())
+	age := s.c.now() - time.Duration(s.current.Load())
 	return age, age > 2*followQuiet+s.c.cfg.Suspicion
 }
 
@@ -124,26 +116,29 @@ func fatal(err error) bool {
 }
 
 // stand follows until a claim has succeeded. It returns an error when the context has ended, errCut, or one that is fatal.
-func (s *standby) stand(ctx context.Context) (claimed, error) {
+func (s *standby) stand(ctx context.Context, steppedDown bool) (claimed, error) {
 	look := time.NewTicker(standbyLook)
 	defer look.Stop()
-	last := time.Now()
+	m := s.c.members
+	m.note(func(w *activation.Watch, now time.Duration) { w.Stand(now, steppedDown) })
 	for {
 		select {
 		case <-ctx.Done():
 			return claimed{}, ctx.Err()
-		case <-s.c.members.news:
+		case <-m.news:
 		case <-look.C:
 		}
-		if late := time.Since(last); late > s.c.cfg.Suspicion/2 {
-			s.since = time.Now() // this process was not running: what it has not heard says nothing
-		}
-		why := s.suspicion()
-		if err := s.keepUp(ctx, why != ""); err != nil {
+		m.note((*activation.Watch).Look)
+		suspected := m.suspicion(s.catalog.Claimed()) != ""
+		if err := s.keepUp(ctx, suspected); err != nil {
 			return claimed{}, err
 		}
-		if why == "" || !s.gap.IsZero() || s.suspicion() == "" {
-			last = time.Now()
+		why := ""
+		if suspected && s.gap.IsZero() {
+			why = m.suspicion(s.catalog.Claimed()) // of whoever the journal names now
+		}
+		if why == "" {
+			m.note((*activation.Watch).Awake) // reading is not standing still
 			continue
 		}
 		s.c.log.Info().Str("reason", why).Uint64("revision", uint64(s.at.Last)).Msg("claiming the journal")
@@ -155,14 +150,14 @@ func (s *standby) stand(ctx context.Context) (claimed, error) {
 			return claimed{}, err
 		}
 		s.c.log.Info().Err(err).Msg("the claim was not accepted")
-		s.since, last = time.Now(), time.Now()
+		m.note((*activation.Watch).Refused)
 	}
 }
 
 // keepUp reads what is new in the journal, if there is reason to think that something is.
-func (s *standby) keepUp(ctx context.Context, before bool) error {
-	_, applied, _ := s.c.members.active(s.catalog.Claimed().Epoch)
-	if !before && applied <= s.at.Last && time.Since(s.tried) < followQuiet {
+func (s *standby) keepUp(ctx context.Context, suspected bool) error {
+	news := known(s.c.members, func(w *activation.Watch) bool { return w.News(s.at.Last) })
+	if !suspected && !news && time.Since(s.tried) < followQuiet {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, followLimit)
@@ -176,37 +171,13 @@ func (s *standby) keepUp(ctx context.Context, before bool) error {
 	return nil
 }
 
-// suspicion says why the active controller is taken to be gone, "" if it is not.
-func (s *standby) suspicion() string {
-	epoch := s.catalog.Claimed().Epoch
-	heard, _, lost := s.c.members.active(epoch)
-	silent := time.Since(heard)
-	if heard.Before(s.since) {
-		silent = time.Since(s.since)
-	}
-	if time.Now().Before(s.yield) {
-		return ""
-	}
-	if successor, ok := s.c.members.handedOver(epoch); ok && (successor == s.c.cfg.Name || silent > successorLead) {
-		return "handed over"
-	}
-	if lost && heard.After(s.since) {
-		return "its connection has ended"
-	}
-	if silent > s.c.cfg.Suspicion+s.jitter {
-		return "not heard for " + silent.Round(time.Millisecond).String()
-	}
-	return ""
-}
-
 // claim appends the claim right behind what this standby has read.
 func (s *standby) claim(ctx context.Context) (claimed, error) {
 	also, err := s.c.identity(s.catalog, s.at)
 	if err != nil {
 		return claimed{}, err
 	}
-	_, handed := s.c.members.handedOver(s.catalog.Claimed().Epoch)
-	by := claimed{sent: time.Now(), handed: handed, from: s.from}
+	by := claimed{sent: time.Now(), handed: s.catalog.Claimed().Released, from: s.from}
 	ctx, cancel := context.WithTimeout(ctx, claimLimit)
 	defer cancel()
 	at, epoch, err := journal.Claim(ctx, impatient{s.c.store}, s.catalog, s.at, s.c.cfg.Name, also...)

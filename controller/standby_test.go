@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/highwater-io/highwater/controller/activation"
 	"github.com/highwater-io/highwater/messages"
 )
 
@@ -121,6 +122,9 @@ func TestStepDownHandsOverAndStandsByAgain(t *testing.T) {
 		t.Error(err)
 	}
 	a := activeOf(all)
+	if !a.current().handed {
+		t.Errorf("%s took over without the last word of the first one", a.cfg.Name)
+	}
 	stop(t, a) // in order: hands over as well
 	var rest []*Controller
 	for _, c := range all {
@@ -135,10 +139,13 @@ func TestADeposedControllerStandsByOnACatalogOfItsOwn(t *testing.T) {
 	all := pair(t, 2, nil)
 	old := all[0].current()
 	// The standby is made to believe that the active one is gone while it is well.
-	all[1].members.mu.Lock()
-	all[1].members.left = handover{Epoch: old.epoch, Successor: "c2"}
-	all[1].members.mu.Unlock()
-	eventually(t, "the standby to be active", all[1].Active)
+	eventually(t, "the standby to be active", func() bool {
+		if !all[1].Active() { // until the next beat of the active one
+			all[1].members.note(func(w *activation.Watch, _ time.Duration) { w.Lose("c1") })
+			all[1].members.wake()
+		}
+		return all[1].Active()
+	})
 	eventually(t, "the deposed one to stand by", func() bool { t := all[0].current(); return !t.active && t.edge != nil })
 	if all[0].current().catalog == old.catalog {
 		t.Error("the deposed one goes on with the catalog of its term")

@@ -28,6 +28,7 @@ type term struct {
 	catalog *journal.Catalog
 	store   *storeWatch
 	epoch   messages.ControllerEpoch // 0 for a standby
+	handed  bool                     // the predecessor had released the journal
 	edge    edge
 	tree    tree // nil for a standby
 
@@ -42,7 +43,7 @@ type claimed struct {
 	at    journal.Position
 	epoch messages.ControllerEpoch
 	sent  time.Time // before the claim was sent
-	// handed: the predecessor has said that it grants nothing any more.
+	// handed: the predecessor has released the journal, and grants nothing any more.
 	handed bool
 	from   journal.Recovery
 }
@@ -77,7 +78,7 @@ func (c *Controller) edgeConfig(t *term) natsbus.Config {
 
 // begin makes the active term: the edge, the tree of actors that speaks through it, then the way in, and snapshots.
 func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by claimed) (*term, error) {
-	t := &term{active: true, catalog: catalog, store: c.store, epoch: by.epoch, shots: c.newSnapshotter(catalog, by), from: by.from}
+	t := &term{active: true, catalog: catalog, store: c.store, epoch: by.epoch, handed: by.handed, shots: c.newSnapshotter(catalog, by), from: by.from}
 	e, err := natsbus.New(ctx, c.edgeConfig(t))
 	if err != nil {
 		return nil, err

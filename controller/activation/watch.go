@@ -74,18 +74,17 @@ func (w *Watch) Stand(now time.Duration, steppedDown bool) {
 	}
 }
 
-// Hear takes the beat of another process. It returns whether the process was unknown until now.
-func (w *Watch) Hear(now time.Duration, b Beat) (fresh bool) {
+// Hear takes the beat of another process.
+func (w *Watch) Hear(now time.Duration, b Beat) {
 	if b.Name == "" || b.Name == w.cfg.Name {
-		return false
+		return
 	}
 	m := w.others[b.Name]
 	if m == nil {
 		m = &Member{}
-		w.others[b.Name], fresh = m, true
+		w.others[b.Name] = m
 	}
 	m.Beat, m.Heard, m.Lost = b, now, false
-	return fresh
 }
 
 // Lose notes that a process is gone, until it is heard again.
@@ -103,6 +102,9 @@ func (w *Watch) Look(now time.Duration) {
 	}
 	w.looked = now
 }
+
+// Awake says that this process has been running all the time until now.
+func (w *Watch) Awake(now time.Duration) { w.looked = now }
 
 // Refused notes that a claim was not accepted: somebody is there after all, or the journal is not.
 func (w *Watch) Refused(now time.Duration) { w.since, w.looked = now, now }

@@ -32,9 +32,10 @@ var layers = []struct {
 	{"natsbus", []string{"messages/...", "actors", "journal"}, "the edge turns subjects into messages; it decides nothing"},
 	{"broker/...", []string{"messages/...", "broker/..."}, "a broker's author never gets a controller package"},
 	{"client", []string{"messages/...", "broker/replica"}, "a client never gets a controller package"},
-	{"controller", []string{"messages/...", "placement", "actors/...", "journal/...", "supervisor", "natsbus"}, "one process, wired"},
+	{"controller/activation", []string{"messages/..."}, "when a standby claims is pure, and driven by the simulator too"},
+	{"controller", []string{"messages/...", "placement", "actors/...", "journal/...", "supervisor", "natsbus", "controller/activation"}, "one process, wired"},
 	{"cmd/...", []string{"messages/...", "controller", "broker/...", "client", "cmd/...", "journal/...", "actors/...", "placement"}, "thin mains and benchmarks"},
-	{"sim", []string{"messages/...", "actors/...", "placement", "journal", "broker/replica"}, "the simulator has no NATS"},
+	{"sim", []string{"messages/...", "actors/...", "placement", "journal", "broker/replica", "controller/activation"}, "the simulator has no NATS"},
 	{"e2e", []string{"messages/...", "client", "broker/..."}, "outside tests see what users see"},
 	{"internal/...", nil, "tools of the tree"},
 }
