@@ -32,6 +32,10 @@ type Config struct {
 	// StoreLimit bounds the embedded server's streams on disk, in bytes; default 8 GiB.
 	StoreLimit int64
 
+	// DiskLimit is how long a small write to DataDir may take before the process ends, default 10 s, at least 2 s: an embedded
+	// server that cannot write must not stand in the way of the others.
+	DiskLimit time.Duration
+
 	// ClusterListen makes the embedded server one of a cluster: host:port for the routes of the other servers. Routes are
 	// theirs, host:port each; the own one may be among them. The processes share one journal.
 	ClusterListen string
@@ -91,6 +95,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Name, "c1")
 	or(&c.Listen, "127.0.0.1:4222")
 	or(&c.StoreLimit, 8<<30)
+	or(&c.DiskLimit, 10*time.Second)
 	if c.ClusterListen != "" {
 		or(&c.JournalReplicas, 3)
 	}
@@ -159,6 +164,7 @@ func (c Config) Validate() error {
 		}
 	}
 	bad(len(c.Routes) > 0 && c.ClusterListen == "", "routes without a cluster listen address")
+	bad(c.DiskLimit < 2*diskLook, "the disk limit %v is shorter than %v", c.DiskLimit, 2*diskLook)
 	bad(c.Standby && c.embedded() && c.ClusterListen == "", "an embedded server alone has no standby")
 	bad(c.Beat < 0 || c.IdleTick < 0 || c.Suspicion < 2*c.Beat, "the suspicion %v is shorter than two beats of %v", c.Suspicion, c.Beat)
 	bad(c.SystemCreds != "" && c.SystemURL == "", "credentials of the system account without its URL")

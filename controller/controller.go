@@ -39,6 +39,7 @@ type Controller struct {
 	governed chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool
+	stuck    atomic.Bool // the disk takes no writes: nothing that needs it is waited for
 	stop     sync.Once
 	stopErr  error
 	done     chan struct{}
@@ -67,7 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 	if c.alone() {
 		begin = c.claim
 	}
-	for _, step := range []func(context.Context) error{c.lock, c.serve, c.connect, c.openJournal, begin} {
+	for _, step := range []func(context.Context) error{c.lock, c.serve, c.watchDisk, c.connect, c.openJournal, begin} {
 		if err := step(ctx); err != nil {
 			c.stopping.Store(true)
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
@@ -368,6 +369,11 @@ func (c *Controller) Stop(ctx context.Context) error {
 func (c *Controller) shutdown(ctx context.Context) error {
 	c.endLife()
 	var err error
+	if c.stuck.Load() { // nothing more can be decided or handed over
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		ctx = bounded
+	}
 	if c.governed != nil {
 		select {
 		case <-c.governed: // it has handed over if it was active
@@ -381,7 +387,7 @@ func (c *Controller) shutdown(ctx context.Context) error {
 	}
 	c.conns.close()
 	if c.server != nil {
-		c.server.stop()
+		err = errors.Join(err, c.server.stop(!c.stuck.Load()))
 	}
 	c.release()
 	return err

@@ -116,6 +116,7 @@ func (c *Controller) reign(catalog *journal.Catalog, by claimed) (steppedDown bo
 	c.members.say()
 	leader, endLeader := context.WithCancel(c.life)
 	go c.keepApart(leader)
+	go c.unblock(leader)
 	willing := false
 	select {
 	case <-c.life.Done():
@@ -177,47 +178,5 @@ func (c *Controller) stepDown(m *nats.Msg) {
 	answer.Data, _ = json.Marshal(out) // strings can be written
 	if m.Reply != "" {
 		_ = c.conns.edge.PublishMsg(answer) // the asker asks again, or looks who is active
-	}
-}
-
-// apartEvery is how often the active controller looks where the leader of the journal's stream is.
-const apartEvery = 10 * time.Second
-
-// keepApart moves the leader of the journal's stream away from this process's own server, so that one death does not cost
-// both. It is a matter of speed only, so failures are of no account.
-func (c *Controller) keepApart(ctx context.Context) {
-	if c.server == nil {
-		return
-	}
-	for wait := 2 * time.Second; ; wait = apartEvery {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		if to := c.members.successor(); to != "" {
-			c.moveStream(ctx, messages.JournalStream(c.cfg.Cluster), to)
-		}
-	}
-}
-
-func (c *Controller) moveStream(ctx context.Context, stream, to string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	info, err := c.conns.edge.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+stream, nil)
-	if err != nil {
-		return
-	}
-	var at struct {
-		Cluster struct {
-			Leader string `json:"leader"`
-		} `json:"cluster"`
-	}
-	if json.Unmarshal(info.Data, &at) != nil || at.Cluster.Leader != c.cfg.Name {
-		return
-	}
-	body, _ := json.Marshal(map[string]any{"placement": map[string]string{"preferred": to}}) // strings can be written
-	if _, err = c.conns.edge.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, body); err == nil || errors.Is(err, context.Canceled) {
-		c.log.Info().Str("stream", stream).Str("to", to).Msg("moving the leader of the stream to another process")
 	}
 }

@@ -33,10 +33,10 @@ const (
 
 // natsServer is the embedded server with the secrets of the controller's own connections.
 type natsServer struct {
-	server   *server.Server
-	user     string // the secret of the user hw, who may do everything in the account of the cluster
-	system   string // the secret of the user sys of the system account
-	shutdown sync.Once
+	server *server.Server
+	user   string // the secret of the user hw, who may do everything in the account of the cluster
+	system string // the secret of the user sys of the system account
+	member bool   // of a cluster of servers
 }
 
 // startServer starts the embedded server and waits until it takes connections.
@@ -65,6 +65,7 @@ func startServer(ctx context.Context, c Config) (*natsServer, error) {
 	o.JetStreamMaxStore, o.JetStreamMaxMemory = c.StoreLimit, 256<<20
 	o.MaxPayload, o.PingInterval, o.MaxPingsOut = maxPayload, 10*time.Second, 2
 	o.NoSigs = true
+	n.member = c.ClusterListen != ""
 	s, err := server.NewServer(o)
 	if err != nil {
 		return nil, messages.Errorf(messages.CodeUnavailable, "the embedded server cannot be made: %v", err)
@@ -75,7 +76,7 @@ func startServer(ctx context.Context, c Config) (*natsServer, error) {
 	s.Start()
 	for !s.ReadyForConnections(100 * time.Millisecond) {
 		if fault := logs.fatal(); fault != "" || ctx.Err() != nil || !s.Running() {
-			n.stop()
+			_ = n.stop(true) // it has not even begun
 			return nil, messages.Errorf(messages.CodeUnavailable, "the embedded server does not start on %s: %s", c.Listen,
 				strings.TrimSpace(fault+" "+errText(ctx.Err()))).WithHint("is the port taken by another process?")
 		}
@@ -96,6 +97,7 @@ func joinCluster(o *server.Options, c Config) error {
 		port = server.RANDOM_PORT
 	}
 	o.StoreDir = filepath.Join(c.DataDir, clusterStoreFolder)
+	o.LameDuckDuration, o.LameDuckGracePeriod = lameDuck, lameDuck/10
 	o.Cluster = server.ClusterOpts{Name: "highwater-" + string(c.Cluster), Host: host, Port: port}
 	o.Routes, err = routes(c.Routes)
 	return err
@@ -120,12 +122,37 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// stop ends the server and waits for it.
-func (n *natsServer) stop() {
-	n.shutdown.Do(func() {
+// lameDuck is the time over which a server that leaves its cluster lets its clients go.
+const lameDuck = time.Second
+
+// Limits of the end of a server: of a healthy one, and of one whose disk takes no writes.
+const (
+	serverStop      = 20 * time.Second
+	serverStopStuck = time.Second
+)
+
+// stop ends the server and waits for it. A member of a cluster first gives away the leaders of streams that it has, and lets its
+// clients go one by one.
+func (n *natsServer) stop(healthy bool) error {
+	limit := serverStop
+	if !healthy {
+		limit = serverStopStuck
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if n.member && healthy {
+			n.server.LameDuckShutdown()
+		}
 		n.server.Shutdown()
 		n.server.WaitForShutdown()
-	})
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(limit):
+		return messages.Errorf(messages.CodeUnavailable, "the embedded server has not ended within %v", limit)
+	}
 }
 
 // accounts is the configuration of accounts and users. Who connects without credentials is anonymous: it may ask and

@@ -24,7 +24,7 @@ import (
 // crash ends a controller as the end of its process would: the server goes away under it, and nothing is done in order.
 func crash(t *testing.T, c *Controller) {
 	t.Helper()
-	c.server.stop()
+	_ = c.server.stop(true) // it ends, or the test does not
 	select {
 	case <-c.Done():
 	case <-time.After(20 * time.Second):

@@ -63,6 +63,16 @@ func (w *storeWatch) Replay(ctx context.Context, from messages.Sequence, f func(
 	})
 }
 
+// waiting is for how long the append on its way, if there is one, has been without an answer.
+func (w *storeWatch) waiting() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() {
+		return 0
+	}
+	return time.Since(w.since)
+}
+
 // problem says what is wrong with the store, "" if nothing is.
 func (w *storeWatch) problem() string {
 	w.mu.Lock()

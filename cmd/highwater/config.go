@@ -36,6 +36,7 @@ var configKeys = func() []settingKey {
 		{"listen", "127.0.0.1:4222", "host:port of the embedded NATS server; port 0 takes a free one"},
 		{"insecure_no_auth", false, "allow a listener that is not loopback, without authentication"},
 		{"store_limit", int64(8 << 30), "bytes that the embedded server may keep on disk"},
+		{"disk_limit", 10 * time.Second, "time that a small write to the data folder may take before the process ends"},
 		{"cluster_listen", "", "host:port for the routes of a cluster of embedded servers, whose controllers stand by for each other"},
 		{"routes", "", "cluster_listen of the other servers, separated by commas"},
 		{"standby", false, "with --nats-url: stand by while another controller of the cluster is active"},
@@ -44,6 +45,9 @@ var configKeys = func() []settingKey {
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
 		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
+		{"beat", 250 * time.Millisecond, "several controllers: pause between two signs of life"},
+		{"suspicion", 1500 * time.Millisecond, "several controllers: silence of the active one after which another claims"},
+		{"append_limit", 15 * time.Second, "time that the journal may take nothing before the active controller gives up"},
 		{"snapshot_entries", 10_000, "entries by which the journal may grow until a snapshot is taken"},
 		{"snapshot_bytes", int64(64 << 20), "bytes by which the journal may grow until a snapshot is taken"},
 		{"snapshot_interval", time.Hour, "longest time without a snapshot while the journal grows"},
@@ -194,6 +198,7 @@ func (l loadedConfig) controller() (controller.Config, error) {
 		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"),
 		Settings: s, SnapshotEntries: r.number("snapshot_entries"),
 		SnapshotBytes: int64(r.number("snapshot_bytes")), SnapshotInterval: r.duration("snapshot_interval"),
+		DiskLimit: r.duration("disk_limit"), Beat: r.duration("beat"), Suspicion: r.duration("suspicion"), AppendLimit: r.duration("append_limit"),
 	}
 	if len(r.errs) > 0 {
 		return cfg, errors.Join(r.errs...)

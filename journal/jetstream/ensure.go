@@ -62,7 +62,7 @@ func Ensure(ctx context.Context, client js.JetStream, cluster messages.ClusterNa
 		return nil, messages.Errorf(messages.CodeInvalidRequest, "the stream %s is not set up as a journal: %s", want.Name,
 			strings.Join(drift, "; ")).WithHint("set it right with `nats stream edit %s`; do not delete it", want.Name)
 	}
-	return &Log{js: client, stream: stream, name: want.Name, subject: want.Subjects[0]}, nil
+	return &Log{js: client, stream: stream, name: want.Name, subject: want.Subjects[0], short: shortReplay}, nil
 }
 
 func checkServer(version string) error {

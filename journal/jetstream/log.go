@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
@@ -20,6 +21,7 @@ type Log struct {
 	stream  js.Stream
 	name    string
 	subject string
+	short   uint64 // up to how many entries are a short replay
 }
 
 var _ journal.Log = (*Log)(nil)
@@ -93,6 +95,14 @@ func (l *Log) state(ctx context.Context) (js.StreamState, error) {
 	return info.State, nil
 }
 
+// A replay of up to shortReplay entries asks the leader of the stream for each, readAhead at a time. A longer one has a consumer,
+// which is quicker, but needs more: the leader of all JetStream to make it, and a server to keep it, which may be just the one
+// that has gone silent.
+const (
+	shortReplay = 512
+	readAhead   = 16
+)
+
 // Replay calls f for every stored payload from a sequence on. Entries below the stream's first sequence have been purged
 // and are passed over.
 func (l *Log) Replay(ctx context.Context, from messages.Sequence, f func(messages.Sequence, []byte) error) error {
@@ -104,6 +114,40 @@ func (l *Log) Replay(ctx context.Context, from messages.Sequence, f func(message
 	if start > last {
 		return nil
 	}
+	if last-start < l.short {
+		return l.replayShort(ctx, messages.Sequence(start), messages.Sequence(last), f)
+	}
+	return l.replayLong(ctx, start, last, f)
+}
+
+func (l *Log) replayShort(ctx context.Context, start, last messages.Sequence, f func(messages.Sequence, []byte) error) error {
+	type answer struct {
+		payload []byte
+		err     error
+	}
+	for ; start <= last; start += readAhead {
+		ahead := make([]answer, min(readAhead, last-start+1))
+		var reading sync.WaitGroup
+		for i := range ahead {
+			reading.Go(func() { ahead[i].payload, ahead[i].err = l.Get(ctx, start+messages.Sequence(i)) })
+		}
+		reading.Wait()
+		for i, a := range ahead {
+			if errors.Is(a.err, journal.ErrNotFound) {
+				continue // purged meanwhile, or lost: the reader sees the gap
+			}
+			if a.err != nil {
+				return a.err
+			}
+			if err := f(start+messages.Sequence(i), a.payload); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) replayLong(ctx context.Context, start, last uint64, f func(messages.Sequence, []byte) error) error {
 	consumer, err := l.stream.OrderedConsumer(ctx, js.OrderedConsumerConfig{
 		DeliverPolicy: js.DeliverByStartSequencePolicy, OptStartSeq: start})
 	if err != nil {

@@ -59,8 +59,14 @@ func ensure(t testing.TB, client js.JetStream, cluster messages.ClusterName) *Lo
 func TestJetStreamPassesTheSuite(t *testing.T) {
 	client := connect(t, startServer(t, t.TempDir()))
 	clusters := 0
-	journaltest.Run(t, func(t *testing.T) journal.Log {
-		clusters++
-		return ensure(t, client, messages.ClusterName(fmt.Sprintf("suite-%d", clusters)))
-	})
+	for name, short := range map[string]uint64{"entry by entry": shortReplay, "by a consumer": 0} {
+		t.Run("read "+name, func(t *testing.T) {
+			journaltest.Run(t, func(t *testing.T) journal.Log {
+				clusters++
+				log := ensure(t, client, messages.ClusterName(fmt.Sprintf("suite-%d", clusters)))
+				log.short = short
+				return log
+			})
+		})
+	}
 }
