@@ -98,8 +98,12 @@ type (
 type (
 	// EnsureTopic starts the actors of a committed topic that are not running yet.
 	EnsureTopic struct{ Topic messages.TopicID }
-	// DropTopic ends the actors of a deleted topic.
-	DropTopic struct{ Topic messages.TopicID }
+	// DropTopic ends the actors of a deleted topic. Deletion is what is committed of that; its epochs are above all that was
+	// ever said of the partitions.
+	DropTopic struct {
+		Topic    messages.TopicID
+		Deletion *messages.TopicDeletion
+	}
 )
 
 // Messages of the edge to the registry besides requests.

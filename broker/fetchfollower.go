@@ -138,14 +138,19 @@ func (f *fetcher) run() {
 				f.onAnswer(m, n)
 			}
 		}
-		if lost := f.lost.Swap(false); f.inFlight && (lost || !time.Now().Before(f.deadline)) {
-			f.reset("no answer")
-		}
-		f.resume()
-		if f.due() {
-			f.send(inbox)
-		}
+		f.look(inbox)
 		timer.Reset(f.next())
+	}
+}
+
+// look gives up what will not be answered any more, and sends what is due.
+func (f *fetcher) look(inbox string) {
+	if lost := f.lost.Swap(false); f.inFlight && (lost || !time.Now().Before(f.deadline)) {
+		f.reset("no answer")
+	}
+	f.resume()
+	if f.due() {
+		f.send(inbox)
 	}
 }
 

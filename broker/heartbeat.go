@@ -27,6 +27,9 @@ func (l *life) beat() {
 	}
 	l.beating, l.beatAgain = true, false
 	ready, failed := l.snapshotIn && l.sink.ready(), l.sink.storageFailed()
+	if failed {
+		l.lease.end() // leaderships move when this is heard, which may be before the answer is here
+	}
 	l.mu.Lock()
 	req := &pb.HeartbeatRequest{
 		Broker: string(l.id), Incarnation: string(l.incarnation), BrokerEpoch: uint64(l.reg.epoch), Feed: l.feed.position,
@@ -79,7 +82,7 @@ func (l *life) take(b beat) {
 	l.lastBeat = b.sent
 	stopping := l.stopping
 	l.mu.Unlock()
-	if d := time.Duration(b.resp.GetLeaseMs()) * time.Millisecond; fenced || stopping || d == 0 {
+	if d := time.Duration(b.resp.GetLeaseMs()) * time.Millisecond; fenced || stopping || d == 0 || l.sink.storageFailed() {
 		l.lease.end()
 	} else {
 		l.lease.grant(b.generation, b.sent, d)

@@ -126,7 +126,6 @@ func (s *Server) start(ctx context.Context) error {
 	return s.s.start(ctx)
 }
 
-// goDo runs f in a goroutine that halt waits for. After halt it does nothing.
 // watchConnection tells who waits for an answer that the connection has been lost and is back.
 func (s *Server) watchConnection() {
 	back := s.nc.StatusChanged(nats.CONNECTED)
@@ -144,6 +143,7 @@ func (s *Server) watchConnection() {
 	}
 }
 
+// goDo runs f in a goroutine that halt waits for. After halt it does nothing.
 func (s *Server) goDo(f func()) {
 	s.starting.Lock()
 	defer s.starting.Unlock()

@@ -25,6 +25,18 @@ func (t *Tree) observe(a actors.Address, events []actors.Event) {
 	t.edge.Observe(a, events)
 }
 
+// lastWord says that a partition is gone, for an actor that cannot say it any more. Its epochs are above all that were ever
+// said of it: a partition's leader epoch is never above its partition epoch.
+func (t *Tree) lastWord(d *messages.TopicDeletion, id messages.PartitionID) {
+	last := &messages.Partition{ID: id}
+	if int(id.Index) < len(d.Epochs) {
+		last.Epoch = d.Epochs[id.Index]
+		last.LeaderEpoch = messages.LeaderEpoch(last.Epoch)
+	}
+	t.publish([]actors.Publication{actors.PublishLeadership{Topic: d.Name, Partition: last, Deleted: true}},
+		messages.Seen{Controller: t.epoch, Sequence: t.catalog.Applied()})
+}
+
 // refuse answers a message that will not be handled, if it is a request that somebody waits for.
 func (t *Tree) refuse(msg actors.Message, err *messages.Error) {
 	if id, is := requestOf(msg); is && id != 0 {

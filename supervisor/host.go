@@ -34,7 +34,7 @@ type host struct {
 
 	// pid and dropping belong to the supervisor above; record to its strategy.
 	pid      *actor.PID
-	dropping bool
+	dropping *messages.TopicDeletion // of its topic; nil while that exists
 	record   *record
 }
 

@@ -48,7 +48,7 @@ func TestStartWaitsForWhatActivationCommits(t *testing.T) {
 		s.tell(actors.Placer, call(1, "read"))
 		s.tell(actors.Topics, actors.EnsureTopic{Topic: topicID(3)}) // is there already
 		s.tell(actors.Topics, actors.EnsureTopic{Topic: topicID(99)})
-		s.tell(actors.Topics, actors.DropTopic{Topic: topicID(99)})
+		s.tell(actors.Topics, actors.DropTopic{Topic: topicID(99), Deletion: &messages.TopicDeletion{ID: topicID(99)}})
 		s.expect(map[actors.RequestID]string{1: "read"})
 		if n := len(s.tree.topics.running); n != 50 {
 			t.Errorf("%d topics", n)

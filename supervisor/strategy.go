@@ -33,11 +33,12 @@ func (b *backoff) HandleFailure(_ *actor.ActorSystem, supervisor actor.Superviso
 	if h.record == nil {
 		h.record = &record{}
 	}
-	pause, failed := h.record.add(b.tree.now(), b.tree.limits)
-	if failed && h.dropping {
+	if h.dropping != nil { // nothing is left to load it from
 		supervisor.StopChildren(child)
+		b.tree.lastWord(h.dropping, h.address.Partition)
 		return
 	}
+	pause, failed := h.record.add(b.tree.now(), b.tree.limits)
 	if failed {
 		h.fail()
 	}

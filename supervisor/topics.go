@@ -42,7 +42,7 @@ func (a *topicsActor) Receive(ctx actor.Context) {
 		a.ensure(ctx, m.Topic)
 	case actors.DropTopic:
 		if topic := a.running[m.Topic]; topic != nil {
-			topic.mailbox.post(laneOrdinary, dropTopic{}, 0)
+			topic.mailbox.post(laneOrdinary, dropTopic{m.Deletion}, 0)
 		}
 	case *actor.Terminated:
 		if id, known := a.byPID[m.Who.Id]; known {
@@ -96,12 +96,12 @@ type topicActor struct {
 	next     int // the first partition that was not looked at yet
 	groups   []*topicActor
 	hosts    []*host
-	dropping bool
+	dropping *messages.TopicDeletion // nil while the topic exists
 	token    token
 }
 
 // dropTopic tells a topic's supervisor that the topic is deleted.
-type dropTopic struct{}
+type dropTopic struct{ deletion *messages.TopicDeletion }
 
 func newTopicActor(t *Tree, id messages.TopicID, first int, parent token) *topicActor {
 	a := &topicActor{tree: t, topic: id, first: first, next: first, token: parent.another()}
@@ -113,11 +113,11 @@ func newTopicActor(t *Tree, id messages.TopicID, first int, parent token) *topic
 // Receive handles one message.
 func (a *topicActor) Receive(ctx actor.Context) {
 	defer a.tree.kernel("topic")
-	switch ctx.Message().(type) {
+	switch m := ctx.Message().(type) {
 	case *actor.Started, spawnMore:
 		a.spawn(ctx)
 	case dropTopic:
-		a.drop(ctx)
+		a.drop(ctx, m.deletion)
 	case *actor.Terminated:
 		a.leaveWhenEmpty(ctx)
 	case *actor.Stopped:
@@ -129,7 +129,7 @@ func (a *topicActor) Receive(ctx actor.Context) {
 // spawn starts the next slice of the partitions that the catalog has.
 func (a *topicActor) spawn(ctx actor.Context) {
 	topic, known := a.tree.catalog.Topic(a.topic)
-	if !known || a.dropping || a.tree.refusal() != nil {
+	if !known || a.dropping != nil || a.tree.refusal() != nil {
 		return
 	}
 	last := min(topic.Partitions, a.first+a.tree.limits.Children)
@@ -174,22 +174,23 @@ func (a *topicActor) spawnGroups(ctx actor.Context, partitions int) {
 	}
 }
 
-// drop tells every partition that its topic is gone, upon which it stops. One that has failed is stopped instead; it
-// could not listen.
-func (a *topicActor) drop(ctx actor.Context) {
-	if a.dropping {
+// drop tells every partition that its topic is gone, upon which it says so and stops. One that has failed could not listen:
+// it is stopped, and the word is said for it.
+func (a *topicActor) drop(ctx actor.Context, d *messages.TopicDeletion) {
+	if a.dropping != nil {
 		return
 	}
-	a.dropping = true
+	a.dropping = d
 	a.token.release()
 	for _, g := range a.groups {
-		g.mailbox.post(laneOrdinary, dropTopic{}, 0)
+		g.mailbox.post(laneOrdinary, dropTopic{d}, 0)
 	}
 	for _, h := range a.hosts {
-		h.dropping = true
+		h.dropping = d
 		h.offer(actors.TopicDeleted{})
 		if h.failed.Load() {
 			ctx.Stop(h.pid)
+			a.tree.lastWord(d, h.address.Partition)
 		}
 	}
 	a.hosts = nil
@@ -198,7 +199,7 @@ func (a *topicActor) drop(ctx actor.Context) {
 
 // leaveWhenEmpty ends the supervisor of a deleted topic when nothing is left below it.
 func (a *topicActor) leaveWhenEmpty(ctx actor.Context) {
-	if a.dropping && len(ctx.Children()) == 0 {
+	if a.dropping != nil && len(ctx.Children()) == 0 {
 		ctx.Stop(ctx.Self())
 	}
 }

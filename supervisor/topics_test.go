@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,8 +25,9 @@ func creator(env actors.Env, s *toyState, msg actors.Message) (fx actors.Effects
 		fx.Records = topicRecords(topic, 45)
 		fx.Tells = []actors.Tell{{To: actors.Topics, Msg: actors.EnsureTopic{Topic: topicID(topic)}}}
 	case "delete":
-		fx.Records = []messages.Record{&messages.TopicDeletion{ID: topicID(topic), Partitions: 45}}
-		fx.Tells = []actors.Tell{{To: actors.Topics, Msg: actors.DropTopic{Topic: topicID(topic)}}}
+		fx.Records = []messages.Record{&messages.TopicDeletion{ID: topicID(topic), Partitions: 45,
+			Epochs: slices.Repeat([]messages.PartitionEpoch{9}, 45)}}
+		fx.Tells = []actors.Tell{{To: actors.Topics, Msg: actors.DropTopic{Topic: topicID(topic), Deletion: fx.Records[0].(*messages.TopicDeletion)}}}
 	default:
 		return echo(env, s, msg)
 	}
@@ -122,7 +124,22 @@ func TestADroppedTopicTakesItsFailedActorsAlong(t *testing.T) {
 		if len(s.tree.Failed()) != 0 || len(s.tree.topics.running) != 1 {
 			t.Errorf("left: failed %v, topics %v", s.tree.Failed(), s.tree.topics.byPID)
 		}
+		s.lastWords(1)
 	})
+}
+
+// lastWords checks how often it was said that the partition 0 is gone: a failed actor cannot, its supervisor does.
+func (s *stage) lastWords(want int) {
+	s.t.Helper()
+	said := 0
+	for _, heard := range s.ear.log() {
+		if heard == "publish 0@9" {
+			said++
+		}
+	}
+	if said != want {
+		s.t.Errorf("it was said %d times that the partition is gone, want %d: %q", said, want, s.ear.log())
+	}
 }
 
 func TestAPartitionThatCannotEndIsStopped(t *testing.T) {
@@ -143,6 +160,36 @@ func TestAPartitionThatCannotEndIsStopped(t *testing.T) {
 		if len(s.tree.Failed()) != 0 || len(s.tree.topics.running) != 0 {
 			t.Errorf("left: failed %v, topics %v", s.tree.Failed(), s.tree.topics.byPID)
 		}
+		s.lastWords(1)
+	})
+}
+
+// The deletion is committed while the actor has just failed: it cannot be loaded any more, however often it is tried.
+func TestAPartitionThatFailsAroundItsDeletionIsSaidToBeGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		s.partitions(&toy{onStep: func(env actors.Env, st *toyState, msg actors.Message) actors.Effects {
+			if _, w := word(msg); w == "panic" {
+				panic("on demand")
+			}
+			return echo(env, st, msg)
+		}})
+		s.config.Machines[actors.KindRegistry] = Host(&toy{onStep: creator})
+		s.start()
+		defer s.stop()
+		open := s.gate()
+		s.tell(actors.Registry, call(0, "delete"))
+		for id := range actors.RequestID(3) { // the second one costs a pause
+			s.tell(partitionAt(0, 0), call(id+1, "panic"))
+		}
+		synctest.Wait()
+		open()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(s.tree.Failed()) != 0 || len(s.tree.topics.running) != 0 {
+			t.Errorf("left: failed %v, topics %v", s.tree.Failed(), s.tree.topics.byPID)
+		}
+		s.lastWords(1)
 	})
 }
 

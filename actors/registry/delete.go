@@ -33,7 +33,7 @@ func (t *step) deleteTopic(r *pb.DeleteTopicRequest) (*pb.DeleteTopicResponse, *
 	if len(d.Pending) == 0 {
 		t.finishDeletion(d)
 	}
-	t.tell(actors.Topics, actors.DropTopic{Topic: topic.ID})
+	t.tell(actors.Topics, actors.DropTopic{Topic: topic.ID, Deletion: d})
 	removal := removalOf(d)
 	for _, b := range d.Pending {
 		t.tell(actors.Outbox(b), actors.Remove{Removal: removal})

@@ -35,7 +35,7 @@ func (t *step) register(principal string, r *pb.RegisterRequest) (*pb.RegisterRe
 	case old != nil && old.Incarnation == b.Incarnation:
 		t.amend(old, b)
 		t.hear(t.state.session(b.ID), over)
-	case old != nil && t.alive(b.ID):
+	case old != nil && t.alive(b.ID) && !closedInOrder(old, b, r.GetCleanEpoch()):
 		return nil, errInUse(old)
 	case old == nil && len(t.brokers) >= maxBrokers:
 		return nil, messages.Errorf(messages.CodeTooLarge, "the cluster has %d brokers, the limit is %d",
@@ -106,6 +106,13 @@ func (t *step) admit(old, b *messages.Broker, cleanEpoch uint64) {
 		t.broadcast(b.ID, actors.BrokerChanged{Broker: b.ID})
 	}
 	t.event(BrokerRegistered{Broker: b.ID, Epoch: b.Epoch, Incarnation: b.Incarnation, Known: old != nil, Trusted: trusted})
+}
+
+// closedInOrder reports whether the storage that a new incarnation brings was closed in order under the registration that
+// is in force. Its mark is written last of all, after the lease was given up, so the incarnation that wrote it is no holder of
+// the id any more, whatever its session says: the controller may have ended before it could fence it.
+func closedInOrder(old, b *messages.Broker, cleanEpoch uint64) bool {
+	return old.Storage == b.Storage && cleanEpoch != 0 && cleanEpoch == uint64(old.Epoch)
 }
 
 // begin starts the session of a new incarnation.
