@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/highwater-io/highwater/broker"
+	"github.com/highwater-io/highwater/broker/brokertest"
 	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
@@ -238,6 +239,26 @@ func TestAStorageThatFailsGivesItsLeadershipsAway(t *testing.T) {
 	}
 	if got := c.values(p, topic); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("read %v", got)
+	}
+}
+
+// The controller moves the leaderships when it hears of the failure, which may be before its answer is here.
+func TestTheLeaseHasEndedWhenAFailedStorageIsTold(t *testing.T) {
+	c := newCluster(t, "b1", "b2")
+	p, topic := c.topic(1, "b1", "b2")
+	c.producer(p, topic).send("a")
+	b1, told := c.servers["b1"], make(chan time.Duration, 100)
+	c.ctl.SetFault(func(r brokertest.Request) brokertest.Outcome {
+		if h, ok := r.Body.(*pb.HeartbeatRequest); ok && h.GetStorageFailed() && len(told) < cap(told) {
+			told <- b1.State().Lease
+		}
+		return brokertest.Deliver
+	})
+	eventually(t, "a lease", func() bool { return b1.State().Lease > 0 })
+	c.disks["b1"].Fail(errors.New("no space left on device"))
+	c.producer(p, topic).send("b")
+	if left := <-told; left > 0 {
+		t.Errorf("told with %v of the lease left", left)
 	}
 }
 

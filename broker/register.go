@@ -108,13 +108,13 @@ type answer interface {
 }
 
 // ask sends one request to the active controller. The error is coded: the controller's own, or UNAVAILABLE if nothing
-// came. Answers of a controller that has been replaced count as none.
+// came, which is known at once when the connection is lost. Answers of a controller that has been replaced count as none.
 func (s *session) ask(ctx context.Context, timeout time.Duration, verb messages.BrokerVerb, req proto.Message, resp answer) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return messages.Errorf(messages.CodeInternal, "%s cannot be written: %v", verb, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := s.overLink(ctx, timeout)
 	defer cancel()
 	data, err := s.bus.request(ctx, s.subjects.Broker(principalOf(s.cfg, s.id), verb), body)
 	if err != nil {

@@ -99,7 +99,9 @@ type session struct {
 	stopping    bool
 	err         error
 	stale       map[messages.PartitionID]messages.PartitionEpoch // of which a newer state is known to exist
-	lastBeat    time.Time                                        // when the last answered heartbeat was sent
+	link        context.Context                                  // ends when the connection is lost, and is replaced
+	unlink      context.CancelFunc
+	lastBeat    time.Time // when the last answered heartbeat was sent
 }
 
 func newSession(b bus, cluster messages.ClusterName, id messages.BrokerID, cfg config, s sink) (*session, error) {
@@ -126,6 +128,7 @@ func newSession(b bus, cluster messages.ClusterName, id messages.BrokerID, cfg c
 		known: map[messages.PartitionID]messages.PartitionEpoch{}, orders: map[messages.TopicID]removal{},
 	}
 	ses.ctx, ses.cancel = context.WithCancel(context.Background())
+	ses.link, ses.unlink = context.WithCancel(ses.ctx)
 	ses.proposals = newBatcher(ses, messages.VerbISR, packProposals)
 	ses.readies = newBatcher(ses, messages.VerbReady, packReports)
 	ses.removals = newRemover(ses)
@@ -162,7 +165,29 @@ func (s *session) watch(events <-chan nats.Status) {
 			continue
 		}
 		s.lease.end()
+		s.relink()
 		notify(s.lost)
+	}
+}
+
+// relink gives up everything that was asked over the connection that is lost: it will not be answered.
+func (s *session) relink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlink()
+	s.link, s.unlink = context.WithCancel(s.ctx)
+}
+
+// overLink returns a context that ends with the connection as it is now, too.
+func (s *session) overLink(ctx context.Context, timeout time.Duration) (context.Context, func()) {
+	s.mu.Lock()
+	link := s.link
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	stop := context.AfterFunc(link, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 
