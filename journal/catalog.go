@@ -23,6 +23,7 @@ type Catalog struct {
 	brokers atomic.Pointer[map[messages.BrokerID]*messages.Broker] // copied on each change
 	cluster atomic.Pointer[messages.Cluster]
 	applied atomic.Uint64
+	reads   messages.Version // what needs a higher one is not taken in
 
 	mu        sync.RWMutex // over everything below
 	chain     [32]byte     // up to applied; zero = not known
@@ -33,6 +34,7 @@ type Catalog struct {
 	deletions map[messages.TopicID]*messages.TopicDeletion
 	index     map[messages.BrokerID]*brokerState
 	counts    messages.PartitionCount
+	unknown   unknownRecords // of later versions; nil without any
 	damage    []Damage
 	damaged   int
 }
@@ -48,9 +50,13 @@ type topicState struct {
 	partitions []*partitionState
 }
 
-// NewCatalog returns an empty catalog.
-func NewCatalog() *Catalog {
+// NewCatalog returns an empty catalog, which takes in what the versions need that this build knows.
+func NewCatalog() *Catalog { return NewCatalogReading(messages.Known().Max) }
+
+// NewCatalogReading returns an empty catalog which takes in what needs a version up to one.
+func NewCatalogReading(upTo messages.Version) *Catalog {
 	c := &Catalog{
+		reads:     upTo,
 		topics:    map[messages.TopicID]*topicState{},
 		names:     map[messages.TopicName]*topicState{},
 		deletions: map[messages.TopicID]*messages.TopicDeletion{},
@@ -102,6 +108,8 @@ func (c *Catalog) ApplyAt(at Position, records []messages.Record) {
 			c.deletions[r.ID] = r
 		case *messages.TopicDeletionDone:
 			delete(c.deletions, r.ID)
+		case *messages.UnknownRecord:
+			c.unknown.put(r)
 		}
 	}
 	if brokers != nil {

@@ -33,6 +33,8 @@ func check(r messages.Record) error {
 		return checkTopicID(r.ID)
 	case *messages.TopicDeletionDone:
 		return checkTopicID(r.ID)
+	case *messages.UnknownRecord:
+		return r.Validate()
 	case *messages.ControllerClaimed:
 		if r.Epoch == 0 {
 			return invalid("a claim has controller epoch 0")

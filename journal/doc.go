@@ -11,6 +11,7 @@
 //     digested pieces, snapshot_read.go reads it. snapshots.go: Snapshots, the port to where they are kept, and which of
 //     them are kept for how long; snapshots_memory.go is the one in memory, with damage to do.
 //   - recover_snapshot.go: RecoverFrom starts from the newest good snapshot; restore.go begins a new log with one.
+//   - unknown.go: records of kinds that only later versions know, which are kept for those.
 //
 // There is one writer because every append names the sequence that it expects to follow: whoever appends next makes the
 // appends of everybody else fail. No lock and no clock is part of that.

@@ -28,9 +28,10 @@ const (
 
 // appendPartition writes a partition's record with its tag in the body, byte for byte as the protobuf library does. Nearly all
 // records are partitions, and one broker's death makes thousands of them; without the detour over a message and reflection
-// they cost half. It reports false, and writes nothing, for a text that is not UTF-8, which the library refuses.
+// they cost half. It reports false, and writes nothing, for a text that is not UTF-8, which the library refuses, and for one with fields
+// that are not known.
 func appendPartition(out []byte, p *messages.Partition) ([]byte, bool) {
-	if !utf8.ValidString(p.Reason) || !utf8.ValidString(string(p.Leader)) || !utf8.ValidString(string(p.LastLeader)) ||
+	if p.Unknown != nil || !utf8.ValidString(p.Reason) || !utf8.ValidString(string(p.Leader)) || !utf8.ValidString(string(p.LastLeader)) ||
 		!validNames(p.Replicas) || !validNames(p.ISR) || !validNames(p.Eligible) {
 		return out, false
 	}

@@ -3,6 +3,7 @@ package journal
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -49,6 +50,8 @@ type Entry struct {
 	WallUnixMs int64
 	Records    []messages.Record
 	Chain      [32]byte
+	// Needs is the least version that may apply the entry: what it says itself, and what its records say.
+	Needs messages.Version
 	// Damaged are the records that could not be read; they are not in Records. Their Sequence is not set.
 	Damaged []Damage
 
@@ -137,8 +140,9 @@ func link(previous [32]byte, body []byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// DecodeEntry reads the payload at a sequence. It does not look at the chain; Entry.Follows does. Errors are *Broken;
-// single records that cannot be read are in Entry.Damaged instead.
+// DecodeEntry reads the payload at a sequence. It does not look at the chain; Entry.Follows does. Errors are *Broken, and
+// *TooNew for a format of a later version, with which comes an entry that has nothing but its chain. What Entry.Needs says is
+// the caller's to compare. Single records that cannot be read are in Entry.Damaged instead.
 func DecodeEntry(at messages.Sequence, payload []byte) (*Entry, error) {
 	var outer pb.Entry
 	if err := proto.Unmarshal(payload, &outer); err != nil {
@@ -151,17 +155,24 @@ func DecodeEntry(at messages.Sequence, payload []byte) (*Entry, error) {
 	if err != nil {
 		return nil, broken(at, DefectEntry, "its body cannot be read: %v", err)
 	}
-	if head.GetFormat() != Format {
-		return nil, broken(at, DefectFormat, "it has format %d, this version reads %d", head.GetFormat(), Format)
+	if head.GetFormat() > Format {
+		unread := &Entry{Chain: [32]byte(outer.GetChain()), body: outer.GetBody()}
+		return unread, &TooNew{At: at, By: head.GetController(), Detail: fmt.Sprintf("entry %d of the journal has format %d, this build reads %d",
+			at, head.GetFormat(), Format)}
+	}
+	if head.GetFormat() < Format {
+		return nil, broken(at, DefectEntry, "it has format %d, which was never written", head.GetFormat())
 	}
 	if len(head.GetEntryId()) != len(EntryID{}) {
 		return nil, broken(at, DefectEntry, "its id has %d bytes, not %d", len(head.GetEntryId()), len(EntryID{}))
 	}
 	e := &Entry{Controller: head.GetController(), Epoch: messages.ControllerEpoch(head.GetControllerEpoch()),
 		ID: EntryID(head.GetEntryId()), WallUnixMs: head.GetWallUnixMs(), Chain: [32]byte(outer.GetChain()),
+		Needs:   max(messages.Version(head.GetMinReader()), messages.FirstVersion),
 		Records: make([]messages.Record, 0, len(records)), body: outer.GetBody()}
 	for i, raw := range records {
-		r, err := decodeRecord(raw)
+		r, needs, err := decodeRecord(raw)
+		e.Needs = max(e.Needs, needs)
 		if err != nil {
 			e.Damaged = append(e.Damaged, Damage{Index: i, Err: err})
 			continue
@@ -200,16 +211,18 @@ func splitBody(body []byte) (*pb.EntryBody, [][]byte, error) {
 	return &m, records, nil
 }
 
-func decodeRecord(raw []byte) (messages.Record, error) {
+// decodeRecord reads one record, and which version it needs, also where it cannot be used.
+func decodeRecord(raw []byte) (messages.Record, messages.Version, error) {
 	var m pb.Record
 	if err := proto.Unmarshal(raw, &m); err != nil {
-		return nil, messages.Errorf(messages.CodeInvalidRequest, "it cannot be read: %v", err)
+		return nil, messages.FirstVersion, messages.Errorf(messages.CodeInvalidRequest, "it cannot be read: %v", err)
 	}
+	needs := messages.Needs(&m)
 	r, err := messages.RecordFromProto(&m)
 	if err != nil {
-		return nil, err
+		return nil, needs, err
 	}
-	return r, check(r)
+	return r, needs, check(r)
 }
 
 // Follows checks that the entry continues the hash chain of a position. The error is a *Broken.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
 	"github.com/highwater-io/highwater/messages"
@@ -16,7 +18,7 @@ import (
 func fingerprint(c *Catalog) string {
 	var lines []string
 	add := func(r messages.Record) {
-		text := prototext.MarshalOptions{}.Format(messages.RecordToProto(r))
+		text := prototext.MarshalOptions{EmitUnknown: true}.Format(messages.RecordToProto(r))
 		lines = append(lines, strings.Join(strings.Fields(text), " ")) // the printer varies its blanks on purpose
 	}
 	if id := c.Identity(); id != nil {
@@ -44,6 +46,9 @@ func fingerprint(c *Catalog) string {
 		add(d)
 		return true
 	})
+	for _, r := range c.UnknownRecords() {
+		add(r)
+	}
 	for b := range brokers {
 		lines = append(lines, fmt.Sprint("load ", b, c.LoadOf(b)))
 		var of []string
@@ -115,7 +120,49 @@ func checkIndex(t rapid.TB, c *Catalog) {
 }
 
 // genRecord draws a record about few brokers and topics, so that records meet.
+// genRecord draws a record as this version or a later one may write it.
 func genRecord(t *rapid.T) messages.Record {
+	r := genKnownRecord(t)
+	switch rapid.IntRange(0, 7).Draw(t, "later") {
+	case 0:
+		return &messages.UnknownRecord{Kind: rapid.Uint32Range(50, 51).Draw(t, "kind"), Key: string(genBroker(t)), Ended: true}
+	case 1:
+		kind := rapid.Uint32Range(50, 51).Draw(t, "kind")
+		return &messages.UnknownRecord{Kind: kind, Key: string(genBroker(t)), Fields: later(protowire.Number(kind), rapid.Byte().Draw(t, "value"))}
+	case 2:
+		return withLater(t, r, rapid.Byte().Draw(t, "value"))
+	}
+	return r
+}
+
+// later is a field that this version does not know.
+func later(number protowire.Number, value byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), []byte{value})
+}
+
+// withLater is a record as a later version writes it: with fields of its own in the body, beside it, and within the settings.
+func withLater(t fataler, r messages.Record, value byte) messages.Record {
+	p := messages.RecordToProto(r)
+	p.ProtoReflect().SetUnknown(later(200, value))
+	p.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if f.Message() != nil {
+			v.Message().SetUnknown(later(99, value))
+		}
+		return true
+	})
+	if s := p.GetCluster().GetSettings(); s != nil {
+		s.ProtoReflect().SetUnknown(later(98, value))
+	}
+	out, err := messages.RecordFromProto(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+type fataler interface{ Fatal(args ...any) }
+
+func genKnownRecord(t *rapid.T) messages.Record {
 	id := messages.TopicID{byte(rapid.IntRange(1, 4).Draw(t, "topic"))}
 	b := genBroker(t)
 	switch rapid.IntRange(0, 11).Draw(t, "kind") {

@@ -24,6 +24,7 @@ type View struct {
 	cluster  *messages.Cluster
 	brokers  map[messages.BrokerID]*messages.Broker
 	deleted  []*messages.TopicDeletion
+	unknown  []*messages.UnknownRecord
 	topics   []pinnedTopic
 	damage   []Damage
 	damaged  int
@@ -50,7 +51,7 @@ func (c *Catalog) Pin() (*View, error) {
 		return nil, messages.Errorf(messages.CodeInternal, "the catalog does not know the hash chain at %d", c.Applied())
 	}
 	v := &View{catalog: c, at: Position{Last: c.Applied(), Chain: c.chain}, claimed: c.claimed, cluster: c.Identity(), brokers: c.Brokers(),
-		deleted: slices.Collect(maps.Values(c.deletions)), topics: make([]pinnedTopic, 0, len(c.topics)),
+		deleted: slices.Collect(maps.Values(c.deletions)), unknown: c.unknown.sorted(), topics: make([]pinnedTopic, 0, len(c.topics)),
 		damage: slices.Clone(c.damage), damaged: c.damaged, before: map[*partitionState]*messages.Partition{}, index: -1}
 	for _, s := range c.topics {
 		v.topics = append(v.topics, pinnedTopic{s, s.topic, c.names[s.topic.Name] == s})
@@ -120,6 +121,9 @@ func (v *View) first() []messages.Record {
 	slices.SortFunc(v.deleted, func(a, b *messages.TopicDeletion) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	for _, d := range v.deleted {
 		out = append(out, d)
+	}
+	for _, r := range v.unknown {
+		out = append(out, r)
 	}
 	// Topics without a name of their own come first, so that those that have it now are put behind them.
 	slices.SortFunc(v.topics, func(a, b pinnedTopic) int {

@@ -3,14 +3,15 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/highwater-io/highwater/messages"
 )
 
 // Recover replays a log from its first entry into an empty catalog. It returns where the log ends and the epoch of the
-// last claim, 0 if there is none. A log with a gap, a broken hash chain, an entry of a newer format or of a controller
-// that was not active is refused with *Broken: the store has lost or exchanged something, and nothing may be decided from
-// it. A single record that cannot be read is left out and reported by Catalog.Damaged.
+// last claim, 0 if there is none. A log with a gap, a broken hash chain, or an entry of a controller that was not active is
+// refused with *Broken: the store has lost or exchanged something, and nothing may be decided from it. One that goes on with
+// what only a later version may apply is refused with *TooNew. A single record that cannot be read is left out and reported by Catalog.Damaged.
 //
 // The end may be stale: another writer may have appended more. Claim finds that out.
 func Recover(ctx context.Context, log Log, c *Catalog) (Position, messages.ControllerEpoch, error) {
@@ -49,11 +50,17 @@ func (r *replay) entry(seq messages.Sequence, payload []byte) error {
 		return broken(r.at.Last+1, DefectGap, "the next entry that the log holds is %d", seq)
 	}
 	e, err := DecodeEntry(seq, payload)
+	if e == nil {
+		return err
+	}
+	if changed := e.Follows(r.at); changed != nil {
+		return changed // then nothing that it says of itself counts
+	}
 	if err != nil {
 		return err
 	}
-	if err := e.Follows(r.at); err != nil {
-		return err
+	if e.Needs > r.catalog.reads {
+		return tooNew(seq, fmt.Sprintf("entry %d of the journal", seq), e.Controller, e.Needs, r.catalog.reads)
 	}
 	if err := checkWriter(seq, e, r.catalog.Claimed()); err != nil {
 		return err

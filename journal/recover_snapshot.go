@@ -32,14 +32,14 @@ func (u Unusable) String() string { return fmt.Sprintf("%d: %v", u.At, u.Err) }
 
 // RecoverFrom rebuilds an empty catalog from the newest good snapshot and the entries of the log behind it. A snapshot that
 // is torn or changed, or that does not fit the log, is passed over for the one before, and at last for a replay of the whole
-// log, and is reported. The errors are those of Recover: a log that does not reach back to what the snapshot holds is *Broken,
+// log, and is reported. The errors are those of Recover, *TooNew also for a snapshot: a log that does not reach back to what the snapshot holds is *Broken,
 // and so is one that ends before it.
 func RecoverFrom(ctx context.Context, log Log, in Snapshots, c *Catalog) (Recovery, error) {
 	var r Recovery
 	var chosen *Snapshot
 	kept, err := in.List(ctx)
 	for again := true; again && err == nil; {
-		chosen, r.Unusable, err = choose(ctx, log, in, kept)
+		chosen, r.Unusable, err = choose(ctx, log, in, kept, c.reads)
 		again = false
 		if err == nil && len(kept) > 0 && !reaches(ctx, log, chosen) {
 			// Whoever is active may have taken a snapshot and cut the log meanwhile. Then the newest one is another.
@@ -65,7 +65,7 @@ func RecoverFrom(ctx context.Context, log Log, in Snapshots, c *Catalog) (Recove
 }
 
 // choose returns the newest snapshot that can be used, nil for none, and those that had to be passed over.
-func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot) (*Snapshot, []Unusable, error) {
+func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot, reads messages.Version) (*Snapshot, []Unusable, error) {
 	last, err := log.Last(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot) (
 	}
 	var unusable []Unusable
 	for _, k := range kept {
-		s, err := read(ctx, in, k.At)
+		s, err := read(ctx, in, k.At, reads)
 		if err == nil {
 			err = fits(ctx, log, last, s.Info.At)
 		}
@@ -84,6 +84,9 @@ func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot) (
 		}
 		if err == nil {
 			return s, unusable, nil
+		}
+		if newer := (*TooNew)(nil); errors.As(err, &newer) {
+			return nil, unusable, err // an older one would only lead to the entry that this build is too old for
 		}
 		unusable = append(unusable, Unusable{k.At, err})
 	}
@@ -111,12 +114,12 @@ func list(all []Unusable) string {
 	return strings.Join(out, "; ")
 }
 
-func read(ctx context.Context, in Snapshots, at messages.Sequence) (*Snapshot, error) {
+func read(ctx context.Context, in Snapshots, at messages.Sequence, reads messages.Version) (*Snapshot, error) {
 	r, err := in.Load(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	s, err := ReadSnapshot(r)
+	s, err := readSnapshot(r, reads)
 	if err = errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}

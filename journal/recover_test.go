@@ -17,11 +17,7 @@ func wantBroken(t *testing.T, err error, at messages.Sequence, d Defect) {
 	if !errors.As(err, &b) || b.At != at || b.Defect != d {
 		t.Fatalf("the error is %v, not %s at %d", err, d, at)
 	}
-	want := messages.CodeUnavailable
-	if d == DefectFormat {
-		want = messages.CodeUnsupportedVersion
-	}
-	if messages.CodeOf(err) != want {
+	if messages.CodeOf(err) != messages.CodeUnavailable {
 		t.Errorf("the code is %s", messages.CodeOf(err))
 	}
 }
@@ -138,27 +134,6 @@ func TestExchangedEntriesAreRefused(t *testing.T) {
 	log.Replace(4, three)
 	_, _, err = Recover(t.Context(), log, NewCatalog())
 	wantBroken(t, err, 4, DefectChain)
-}
-
-func TestB124AnEntryOfANewerFormatIsRefusedAndAnUnknownRecordIsLeftOut(t *testing.T) {
-	log, at := logOf(t, 0)
-	unknown := protowire.AppendTag(nil, 99, protowire.BytesType)
-	unknown = protowire.AppendBytes(unknown, []byte("of a later version"))
-	body := protowire.AppendTag(nil, fieldRecords, protowire.BytesType)
-	body = protowire.AppendBytes(body, unknown)
-	at = appendRaw(t, log, at, Writer{"c1", 1}, append(body, records(t, &messages.Broker{ID: "b"})...))
-	c := NewCatalog()
-	if _, _, err := Recover(t.Context(), log, c); err != nil || len(c.Brokers()) != 1 {
-		t.Fatalf("%v, brokers %v", err, c.Brokers())
-	}
-	if damaged, n := c.Damaged(); n != 1 || damaged[0].Sequence != 2 || damaged[0].Index != 0 {
-		t.Errorf("left out are %v", damaged)
-	}
-
-	newer := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), Format+1)
-	appendRaw(t, log, at, Writer{"c1", 1}, newer)
-	_, _, err := Recover(t.Context(), log, NewCatalog())
-	wantBroken(t, err, 3, DefectFormat)
 }
 
 func TestB113AMalformedRecordIsIsolatedAndReported(t *testing.T) {

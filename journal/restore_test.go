@@ -12,7 +12,7 @@ import (
 
 func snapshotOf(t *testing.T, store Snapshots, at messages.Sequence) *Snapshot {
 	t.Helper()
-	s, err := read(t.Context(), store, at)
+	s, err := read(t.Context(), store, at, messages.FirstVersion)
 	if err != nil {
 		t.Fatal(err)
 	}

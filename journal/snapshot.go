@@ -86,7 +86,8 @@ func (e *Encoder) Next() ([]byte, error) {
 		e.phase = phaseChunks
 		return e.piece(&pb.SnapshotBody{Of: &pb.SnapshotBody_Head{Head: &pb.SnapshotHead{Format: SnapshotFormat,
 			Cluster: string(e.info.Cluster), ClusterId: e.info.ClusterID, Sequence: uint64(e.info.At.Last), Chain: e.info.At.Chain[:],
-			Controller: e.info.Controller, ControllerEpoch: uint64(e.info.Epoch), WallUnixMs: e.info.WallUnixMs}}})
+			Controller: e.info.Controller, ControllerEpoch: uint64(e.info.Epoch), WallUnixMs: e.info.WallUnixMs,
+			MinReader: uint32(e.view.cluster.FinalizedVersion())}}})
 	case phaseChunks:
 		for e.size < pieceSize {
 			records := e.view.next()

@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -39,10 +40,13 @@ func bad(format string, args ...any) error {
 	return &BadSnapshot{Detail: messages.Errorf("", format, args...).Message}
 }
 
-// ReadSnapshot reads a snapshot up to its end and checks everything. *BadSnapshot for one that is torn, changed, or of a
-// newer format; other errors are the reader's.
-func ReadSnapshot(r io.Reader) (*Snapshot, error) {
+// ReadSnapshot reads a snapshot up to its end and checks everything. *BadSnapshot for one that is torn or changed, *TooNew for
+// one that needs a later version; other errors are the reader's.
+func ReadSnapshot(r io.Reader) (*Snapshot, error) { return readSnapshot(r, messages.Known().Max) }
+
+func readSnapshot(r io.Reader, reads messages.Version) (*Snapshot, error) {
 	d := newDecoder(r)
+	d.reads = reads
 	for !d.ended {
 		if err := d.next(); err != nil {
 			return nil, err
@@ -69,12 +73,13 @@ type decoder struct {
 	out    *Snapshot
 	topics map[messages.TopicID]bool
 	names  names
+	reads  messages.Version
 	drop   bool // check only
 	ended  bool
 }
 
 func newDecoder(r io.Reader) *decoder {
-	return &decoder{from: r, out: &Snapshot{}, topics: map[messages.TopicID]bool{}, names: names{}}
+	return &decoder{from: r, out: &Snapshot{}, topics: map[messages.TopicID]bool{}, names: names{}, reads: messages.Known().Max}
 }
 
 // next reads one piece.
@@ -151,8 +156,15 @@ func (d *decoder) read(n int) ([]byte, error) {
 }
 
 func (d *decoder) head(h *pb.SnapshotHead) error {
-	if h.GetFormat() != SnapshotFormat {
-		return bad("it has format %d, this version reads %d", h.GetFormat(), SnapshotFormat)
+	if h.GetFormat() > SnapshotFormat {
+		return &TooNew{At: messages.Sequence(h.GetSequence()), By: h.GetController(), Detail: fmt.Sprintf(
+			"the snapshot of %d has format %d, this build reads %d", h.GetSequence(), h.GetFormat(), SnapshotFormat)}
+	}
+	if h.GetFormat() < SnapshotFormat {
+		return bad("it has format %d, which was never written", h.GetFormat())
+	}
+	if err := d.understands(messages.Version(h.GetMinReader()), h.GetSequence(), h.GetController()); err != nil {
+		return err
 	}
 	if len(h.GetChain()) != len(Position{}.Chain) || h.GetSequence() == 0 {
 		return bad("its head names no position")
@@ -162,6 +174,14 @@ func (d *decoder) head(h *pb.SnapshotHead) error {
 	i.Cluster, i.ClusterID = messages.ClusterName(h.GetCluster()), h.GetClusterId()
 	i.Controller, i.Epoch, i.WallUnixMs = h.GetController(), messages.ControllerEpoch(h.GetControllerEpoch()), h.GetWallUnixMs()
 	return nil
+}
+
+// understands refuses what needs a later version.
+func (d *decoder) understands(needs messages.Version, at uint64, by string) error {
+	if needs <= d.reads {
+		return nil
+	}
+	return tooNew(messages.Sequence(at), fmt.Sprintf("the snapshot of %d", at), by, needs, d.reads)
 }
 
 func (d *decoder) chunk(raw []byte) error {
@@ -175,7 +195,10 @@ func (d *decoder) chunk(raw []byte) error {
 			return bad("chunk %d ends within a record", d.out.Info.Pieces-1)
 		}
 		raw = raw[tag+n:]
-		r, err := decodeRecord(one)
+		r, needs, err := decodeRecord(one)
+		if newer := d.understands(needs, uint64(d.out.Info.At.Last), d.out.Info.Controller); newer != nil {
+			return newer
+		}
 		if err == nil {
 			err = d.record(r)
 		}
@@ -191,6 +214,10 @@ func (d *decoder) chunk(raw []byte) error {
 func (d *decoder) record(r messages.Record) error {
 	switch r := r.(type) {
 	case *messages.Cluster, *messages.Broker, *messages.TopicDeletion:
+	case *messages.UnknownRecord:
+		if r.Ended {
+			return invalid("a snapshot holds the end of a record")
+		}
 	case *messages.Topic:
 		d.topics[r.ID] = true
 	case *messages.Partition:
@@ -258,6 +285,8 @@ func (c *Catalog) load(s *Snapshot) {
 			brokers[r.ID] = r
 		case *messages.TopicDeletion:
 			c.deletions[r.ID] = r
+		case *messages.UnknownRecord:
+			c.unknown.put(r)
 		case *messages.Topic:
 			c.putTopic(r)
 		case *messages.Partition:

@@ -10,49 +10,51 @@ import (
 func RecordToProto(r Record) *pb.Record {
 	switch r := r.(type) {
 	case *Cluster:
-		return &pb.Record{Kind: &pb.Record_Cluster{Cluster: &pb.ClusterRecord{
-			Name: string(r.Name), ClusterId: r.ID, Settings: SettingsToProto(r.Settings), StoreId: r.Store}}}
+		return clusterToProto(r)
 	case *ControllerClaimed:
-		return &pb.Record{Kind: &pb.Record_ControllerClaimed{ControllerClaimed: &pb.ControllerClaimed{
-			Controller: r.Controller, ControllerEpoch: uint64(r.Epoch), Released: r.Released, Successor: r.Successor}}}
+		m := &pb.ControllerClaimed{Controller: r.Controller, ControllerEpoch: uint64(r.Epoch), Released: r.Released, Successor: r.Successor}
+		return r.Unknown.restore(&pb.Record{Kind: &pb.Record_ControllerClaimed{ControllerClaimed: m}}, m)
 	case *Broker:
-		return &pb.Record{Kind: &pb.Record_Broker{Broker: brokerToProto(r)}}
+		m := brokerToProto(r)
+		return r.Unknown.restore(&pb.Record{Kind: &pb.Record_Broker{Broker: m}}, m)
 	case *Topic:
-		return &pb.Record{Kind: &pb.Record_Topic{Topic: &pb.TopicRecord{
-			TopicId: r.ID.Bytes(), Name: string(r.Name), Partitions: uint32(r.Partitions),
-			ReplicationFactor: uint32(r.ReplicationFactor), MinIsr: uint32(r.MinISR), Labels: r.Labels,
-			CreatedUnixMs: r.CreatedUnixMs}}}
+		m := &pb.TopicRecord{TopicId: r.ID.Bytes(), Name: string(r.Name), Partitions: uint32(r.Partitions),
+			ReplicationFactor: uint32(r.ReplicationFactor), MinIsr: uint32(r.MinISR), Labels: r.Labels, CreatedUnixMs: r.CreatedUnixMs}
+		return r.Unknown.restore(&pb.Record{Kind: &pb.Record_Topic{Topic: m}}, m)
 	case *Partition:
-		return &pb.Record{Kind: &pb.Record_Partition{Partition: partitionToProto(r)}}
+		m := partitionToProto(r)
+		return r.Unknown.restore(&pb.Record{Kind: &pb.Record_Partition{Partition: m}}, m)
 	case *TopicDeletion:
-		epochs := make([]int64, len(r.Epochs))
-		for i, e := range r.Epochs {
-			epochs[i] = int64(e)
-		}
-		return &pb.Record{Kind: &pb.Record_TopicDeletion{TopicDeletion: &pb.TopicDeletionRecord{
-			TopicId: r.ID.Bytes(), Name: string(r.Name), Partitions: uint32(r.Partitions), PartitionEpochs: epochs,
-			Pending: BrokerStrings(r.Pending)}}}
+		m := topicDeletionToProto(r)
+		return r.Unknown.restore(&pb.Record{Kind: &pb.Record_TopicDeletion{TopicDeletion: m}}, m)
 	case *BrokerForgotten:
-		return &pb.Record{Kind: &pb.Record_Tombstone{Tombstone: &pb.Tombstone{Of: &pb.Tombstone_Broker{Broker: string(r.ID)}}}}
+		return &pb.Record{Ends: kindBroker, Key: []byte(r.ID)}
 	case *TopicDeletionDone:
-		return &pb.Record{Kind: &pb.Record_Tombstone{Tombstone: &pb.Tombstone{
-			Of: &pb.Tombstone_TopicDeletion{TopicDeletion: r.ID.Bytes()}}}}
+		return &pb.Record{Ends: kindTopicDeletion, Key: r.ID.Bytes()}
+	case *UnknownRecord:
+		return r.toProto()
 	}
 	panic(Errorf(CodeInternal, "record kind %T has no wire form", r))
 }
 
-// RecordFromProto reads a record; INVALID_REQUEST for one that cannot be read or breaks the invariants of its kind.
+// RecordFromProto reads a record; INVALID_REQUEST for one that cannot be read or breaks the invariants of its kind. One of a
+// kind that is not known is an *UnknownRecord.
 func RecordFromProto(p *pb.Record) (Record, error) {
+	if p.GetEnds() != 0 {
+		return tombstone(p)
+	}
 	switch k := p.GetKind().(type) {
 	case *pb.Record_Cluster:
-		return &Cluster{Name: ClusterName(k.Cluster.GetName()), ID: k.Cluster.GetClusterId(),
-			Settings: SettingsFromProto(k.Cluster.GetSettings()), Store: k.Cluster.GetStoreId()}, nil
+		return &Cluster{Name: ClusterName(k.Cluster.GetName()), ID: k.Cluster.GetClusterId(), Settings: SettingsFromProto(k.Cluster.GetSettings()),
+			Store: k.Cluster.GetStoreId(), Version: Version(k.Cluster.GetVersion()), Unknown: unknownOf(p, k.Cluster)}, nil
 	case *pb.Record_ControllerClaimed:
-		return &ControllerClaimed{Controller: k.ControllerClaimed.GetController(),
-			Epoch: ControllerEpoch(k.ControllerClaimed.GetControllerEpoch()), Released: k.ControllerClaimed.GetReleased(),
-			Successor: k.ControllerClaimed.GetSuccessor()}, nil
+		c := k.ControllerClaimed
+		return &ControllerClaimed{Controller: c.GetController(), Epoch: ControllerEpoch(c.GetControllerEpoch()), Released: c.GetReleased(),
+			Successor: c.GetSuccessor(), Unknown: unknownOf(p, c)}, nil
 	case *pb.Record_Broker:
-		return brokerFromProto(k.Broker)
+		b, err := brokerFromProto(k.Broker)
+		b.Unknown = unknownOf(p, k.Broker)
+		return b, err
 	case *pb.Record_Topic:
 		t := k.Topic
 		id, err := ParseTopicID(t.GetTopicId())
@@ -61,21 +63,23 @@ func RecordFromProto(p *pb.Record) (Record, error) {
 		}
 		return &Topic{ID: id, Name: TopicName(t.GetName()), Partitions: int(t.GetPartitions()),
 			ReplicationFactor: int(t.GetReplicationFactor()), MinISR: int(t.GetMinIsr()), Labels: t.GetLabels(),
-			CreatedUnixMs: t.GetCreatedUnixMs()}, nil
+			CreatedUnixMs: t.GetCreatedUnixMs(), Unknown: unknownOf(p, t)}, nil
 	case *pb.Record_Partition:
-		return partitionFromProto(k.Partition)
+		return partitionFromProto(p, k.Partition)
 	case *pb.Record_TopicDeletion:
-		return topicDeletionFromProto(k.TopicDeletion)
-	case *pb.Record_Tombstone:
-		switch of := k.Tombstone.GetOf().(type) {
-		case *pb.Tombstone_Broker:
-			return &BrokerForgotten{ID: BrokerID(of.Broker)}, nil
-		case *pb.Tombstone_TopicDeletion:
-			id, err := ParseTopicID(of.TopicDeletion)
-			return &TopicDeletionDone{ID: id}, err
-		}
+		return topicDeletionFromProto(p, k.TopicDeletion)
 	}
-	return nil, Errorf(CodeInvalidRequest, "a journal record has no known kind")
+	return unknownRecord(p)
+}
+
+func clusterToProto(c *Cluster) *pb.Record {
+	m := &pb.ClusterRecord{Name: string(c.Name), ClusterId: c.ID, Settings: SettingsToProto(c.Settings), StoreId: c.Store,
+		Version: uint32(c.Version)}
+	out := &pb.Record{Kind: &pb.Record_Cluster{Cluster: m}}
+	if c.Version > FirstVersion {
+		out.MinReader = m.Version // also for one that does not know that clusters have versions
+	}
+	return c.Unknown.restore(out, m)
 }
 
 func brokerToProto(b *Broker) *pb.BrokerRecord {
@@ -83,7 +87,7 @@ func brokerToProto(b *Broker) *pb.BrokerRecord {
 		Broker: string(b.ID), Incarnation: string(b.Incarnation), Storage: string(b.Storage), BrokerEpoch: uint64(b.Epoch),
 		Rack: string(b.Rack), Endpoints: b.Endpoints, Weight: uint32(b.Weight), Fsyncs: b.Fsyncs, Fenced: b.Fenced,
 		Stopping: b.Stopping, Draining: b.Draining, FencedReason: b.FencedReason, Host: b.Host, Pid: b.PID, Version: b.Version,
-		Suspect: b.Suspect,
+		Suspect: b.Suspect, MinProtocol: uint32(b.Speaks.Min), MaxProtocol: uint32(b.Speaks.Max),
 	}
 }
 
@@ -93,7 +97,7 @@ func brokerFromProto(p *pb.BrokerRecord) (*Broker, error) {
 		Epoch: BrokerEpoch(p.GetBrokerEpoch()), Rack: RackPath(p.GetRack()), Endpoints: p.GetEndpoints(),
 		Weight: int(p.GetWeight()), Fsyncs: p.GetFsyncs(), Fenced: p.GetFenced(), Stopping: p.GetStopping(),
 		Draining: p.GetDraining(), FencedReason: p.GetFencedReason(), Host: p.GetHost(), PID: p.GetPid(), Version: p.GetVersion(),
-		Suspect: p.GetSuspect(),
+		Suspect: p.GetSuspect(), Speaks: VersionRange{Min: Version(p.GetMinProtocol()), Max: Version(p.GetMaxProtocol())},
 	}
 	return b, b.ID.Validate()
 }
@@ -107,7 +111,7 @@ func partitionToProto(p *Partition) *pb.PartitionRecord {
 	}
 }
 
-func partitionFromProto(p *pb.PartitionRecord) (*Partition, error) {
+func partitionFromProto(r *pb.Record, p *pb.PartitionRecord) (*Partition, error) {
 	id, err := ParseTopicID(p.GetTopicId())
 	if err != nil {
 		return nil, err
@@ -117,11 +121,21 @@ func partitionFromProto(p *pb.PartitionRecord) (*Partition, error) {
 		Eligible: BrokerIDs(p.GetEligible()), Leader: BrokerID(p.GetLeader()), LeaderEpoch: LeaderEpoch(p.GetLeaderEpoch()),
 		Epoch: PartitionEpoch(p.GetPartitionEpoch()), MinISR: int(p.GetMinIsr()), LastLeader: BrokerID(p.GetLastLeader()),
 		HighWatermark: Offset(p.GetHighWatermark()), LeaderProven: p.GetLeaderProven(), Reason: p.GetReason(),
+		Unknown: unknownOf(r, p),
 	}
 	return out, nil
 }
 
-func topicDeletionFromProto(p *pb.TopicDeletionRecord) (*TopicDeletion, error) {
+func topicDeletionToProto(d *TopicDeletion) *pb.TopicDeletionRecord {
+	epochs := make([]int64, len(d.Epochs))
+	for i, e := range d.Epochs {
+		epochs[i] = int64(e)
+	}
+	return &pb.TopicDeletionRecord{TopicId: d.ID.Bytes(), Name: string(d.Name), Partitions: uint32(d.Partitions), PartitionEpochs: epochs,
+		Pending: BrokerStrings(d.Pending)}
+}
+
+func topicDeletionFromProto(r *pb.Record, p *pb.TopicDeletionRecord) (*TopicDeletion, error) {
 	id, err := ParseTopicID(p.GetTopicId())
 	if err != nil {
 		return nil, err
@@ -131,7 +145,7 @@ func topicDeletionFromProto(p *pb.TopicDeletionRecord) (*TopicDeletion, error) {
 		epochs[i] = PartitionEpoch(e)
 	}
 	return &TopicDeletion{ID: id, Name: TopicName(p.GetName()), Partitions: int(p.GetPartitions()), Epochs: epochs,
-		Pending: BrokerIDs(p.GetPending())}, nil
+		Pending: BrokerIDs(p.GetPending()), Unknown: unknownOf(r, p)}, nil
 }
 
 // SettingsToProto returns the wire form of the settings, in milliseconds.

@@ -3,8 +3,8 @@ package messages
 import "time"
 
 // A Record is the full new state of one thing, as the journal keeps it. Records are immutable once made: whoever changes
-// one makes a copy. Kinds: *Cluster, *ControllerClaimed, *Broker, *Topic, *Partition, *TopicDeletion, *BrokerForgotten,
-// *TopicDeletionDone.
+// one makes a copy, which keeps what is Unknown of it. Kinds: *Cluster, *ControllerClaimed, *Broker, *Topic, *Partition,
+// *TopicDeletion, *BrokerForgotten, *TopicDeletionDone, and *UnknownRecord for those of later versions.
 type Record interface{ record() }
 
 // Settings hold for the whole cluster.
@@ -38,7 +38,9 @@ type Cluster struct {
 	Name     ClusterName
 	ID       string // made once, when the journal is empty
 	Settings Settings
-	Store    string // made whenever a journal begins: with the cluster, and when it is restored from a backup; "" = not known
+	Store    string  // made whenever a journal begins: with the cluster, and when it is restored from a backup; "" = not known
+	Version  Version // as it stands in the record; FinalizedVersion is what counts
+	Unknown  *Unknown
 }
 
 // ControllerClaimed makes its writer the active controller from this entry on, or, released, ends that for good.
@@ -47,6 +49,7 @@ type ControllerClaimed struct {
 	Epoch      ControllerEpoch
 	Released   bool   // the last entry of this epoch: nothing is granted or committed under it any more
 	Successor  string // who should claim next, "" for anybody; of a released one
+	Unknown    *Unknown
 }
 
 // Broker is one registered broker.
@@ -66,7 +69,9 @@ type Broker struct {
 	FencedReason string
 	Host         string
 	PID          int64
-	Version      string
+	Version      string       // of its build, for people
+	Speaks       VersionRange // of the protocol
+	Unknown      *Unknown
 }
 
 // CanLead reports whether the broker may be in an ISR and lead: registered, not fenced, not stopping.
@@ -81,6 +86,7 @@ type Topic struct {
 	MinISR            int
 	Labels            map[string]string
 	CreatedUnixMs     int64
+	Unknown           *Unknown
 }
 
 // EffectiveMinISR is min(setting, replicas).
@@ -101,6 +107,7 @@ type Partition struct {
 	HighWatermark Offset // the highest mark that a leader has reported and that was committed with this record
 	LeaderProven  bool   // the leader of LeaderEpoch has shown that it holds everything below HighWatermark
 	Reason        string // why the leader changed last, for people
+	Unknown       *Unknown
 }
 
 // TopicDeletion is the order to delete what brokers hold of a topic. Its commit ends the topic and its partitions.
@@ -110,6 +117,7 @@ type TopicDeletion struct {
 	Partitions int
 	Epochs     []PartitionEpoch // last epoch of each partition
 	Pending    []BrokerID       // brokers that have not confirmed yet
+	Unknown    *Unknown
 }
 
 // BrokerForgotten ends a registration for good.

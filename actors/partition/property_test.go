@@ -19,9 +19,12 @@ var (
 	drawAny     = rapid.SliceOfN(drawBroker, 0, 5) // also what no list of replicas should be
 )
 
+// laterFields stands for what a later version has put into the record.
+var laterFields = &messages.Unknown{}
+
 // drawRecord draws a stored partition, sound or not.
 func drawRecord(t *rapid.T) *messages.Partition {
-	p := &messages.Partition{ID: testID, Replicas: someBrokers[:rapid.IntRange(1, 4).Draw(t, "replicas")],
+	p := &messages.Partition{ID: testID, Unknown: laterFields, Replicas: someBrokers[:rapid.IntRange(1, 4).Draw(t, "replicas")],
 		LeaderEpoch: messages.LeaderEpoch(rapid.Int64Range(-1, 9).Draw(t, "le")), Epoch: messages.PartitionEpoch(rapid.Int64Range(0, 9).Draw(t, "pe")),
 		MinISR: rapid.IntRange(0, 4).Draw(t, "min"), HighWatermark: messages.Offset(rapid.Int64Range(0, 99).Draw(t, "mark")),
 		LeaderProven: rapid.Bool().Draw(t, "proven")}
@@ -128,6 +131,11 @@ func TestInvariantsHoldUnderAnyMessages(t *testing.T) {
 			}
 			if err := checkEffects(c, msg, before, s.Partition(), fx); err != "" {
 				t.Fatalf("%T %+v: %s", msg, msg, err)
+			}
+			for _, r := range fx.Records {
+				if r.(*messages.Partition).Unknown != laterFields {
+					t.Fatalf("B124: %T has dropped what a later version had written", msg)
+				}
 			}
 			c.apply(fx.Records)
 			now += time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second

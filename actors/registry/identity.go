@@ -15,6 +15,7 @@ func (t *step) identify(r *pb.RegisterRequest) (*messages.Broker, *messages.Erro
 		ID: messages.BrokerID(r.GetBroker()), Incarnation: messages.IncarnationID(r.GetIncarnation()),
 		Storage: messages.StorageID(r.GetStorage()), Endpoints: maps.Clone(r.GetEndpoints()), Weight: int(r.GetWeight()),
 		Fsyncs: r.GetFsyncs(), Host: r.GetHost(), PID: r.GetPid(), Version: r.GetVersion(),
+		Speaks: messages.VersionRange{Min: messages.Version(r.GetMinProtocol()), Max: messages.Version(r.GetMaxProtocol())},
 	}
 	for _, err := range []error{b.ID.Validate(), b.Incarnation.Validate(), b.Storage.Validate()} {
 		if err != nil {

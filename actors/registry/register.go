@@ -66,10 +66,10 @@ func (t *step) checkStorage(b *messages.Broker) *messages.Error {
 // its storage fsyncs, but not claim it for what was acknowledged before.
 func (t *step) amend(old, b *messages.Broker) {
 	b.Epoch, b.Fenced, b.Stopping, b.Draining = old.Epoch, old.Fenced, old.Stopping, old.Draining
-	b.Suspect, b.FencedReason = old.Suspect, old.FencedReason
+	b.Suspect, b.FencedReason, b.Unknown = old.Suspect, old.FencedReason, old.Unknown
 	b.Fsyncs = b.Fsyncs && old.Fsyncs
 	same := b.Rack == old.Rack && b.Weight == old.Weight && b.Fsyncs == old.Fsyncs && b.Host == old.Host && b.PID == old.PID &&
-		b.Version == old.Version && maps.Equal(b.Endpoints, old.Endpoints)
+		b.Version == old.Version && b.Speaks == old.Speaks && maps.Equal(b.Endpoints, old.Endpoints)
 	if same {
 		return
 	}
@@ -89,7 +89,7 @@ func (t *step) admit(old, b *messages.Broker, cleanEpoch uint64) {
 		empty, trusted = replicas > 0, replicas == 0
 	} else {
 		b.Epoch = max(b.Epoch, old.Epoch+1)
-		b.Draining = old.Draining
+		b.Draining, b.Unknown = old.Draining, old.Unknown
 		empty = old.Storage != b.Storage
 		trusted = !empty && (cleanEpoch == uint64(old.Epoch) || old.Fsyncs)
 		b.Suspect = old.Suspect

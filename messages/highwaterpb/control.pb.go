@@ -377,6 +377,332 @@ func (x *DeleteTopicResponse) GetRevision() uint64 {
 	return 0
 }
 
+// FinalizeUpgradeRequest asks that the cluster's version be raised, which cannot be taken back.
+type FinalizeUpgradeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// version 0: the highest that the active controller knows.
+	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// dry_run: say whether it could be done, store nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeUpgradeRequest) Reset() {
+	*x = FinalizeUpgradeRequest{}
+	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeUpgradeRequest) ProtoMessage() {}
+
+func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FinalizeUpgradeRequest) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *FinalizeUpgradeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// UpgradeBlocker is somebody who does not know a version.
+type UpgradeBlocker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// kind is controller or broker.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// min_version and max_version are what it knows.
+	MinVersion uint32 `protobuf:"varint,3,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`
+	MaxVersion uint32 `protobuf:"varint,4,opt,name=max_version,json=maxVersion,proto3" json:"max_version,omitempty"`
+	// release is what it says of its build.
+	Release string `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
+	// detail says what to do about it.
+	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeBlocker) Reset() {
+	*x = UpgradeBlocker{}
+	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeBlocker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeBlocker) ProtoMessage() {}
+
+func (x *UpgradeBlocker) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeBlocker.ProtoReflect.Descriptor instead.
+func (*UpgradeBlocker) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UpgradeBlocker) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *UpgradeBlocker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpgradeBlocker) GetMinVersion() uint32 {
+	if x != nil {
+		return x.MinVersion
+	}
+	return 0
+}
+
+func (x *UpgradeBlocker) GetMaxVersion() uint32 {
+	if x != nil {
+		return x.MaxVersion
+	}
+	return 0
+}
+
+func (x *UpgradeBlocker) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
+}
+
+func (x *UpgradeBlocker) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+type FinalizeUpgradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	From  uint32                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	To    uint32                 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	// blockers are why it was refused; the error is UPGRADE_BLOCKED then.
+	Blockers      []*UpgradeBlocker `protobuf:"bytes,4,rep,name=blockers,proto3" json:"blockers,omitempty"`
+	Revision      uint64            `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeUpgradeResponse) Reset() {
+	*x = FinalizeUpgradeResponse{}
+	mi := &file_highwater_v1_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeUpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeUpgradeResponse) ProtoMessage() {}
+
+func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FinalizeUpgradeResponse) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *FinalizeUpgradeResponse) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *FinalizeUpgradeResponse) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *FinalizeUpgradeResponse) GetBlockers() []*UpgradeBlocker {
+	if x != nil {
+		return x.Blockers
+	}
+	return nil
+}
+
+func (x *FinalizeUpgradeResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ForgetBrokerRequest ends the registration of a broker that is gone for good.
+type ForgetBrokerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetBrokerRequest) Reset() {
+	*x = ForgetBrokerRequest{}
+	mi := &file_highwater_v1_control_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetBrokerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetBrokerRequest) ProtoMessage() {}
+
+func (x *ForgetBrokerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetBrokerRequest.ProtoReflect.Descriptor instead.
+func (*ForgetBrokerRequest) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ForgetBrokerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ForgetBrokerRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ForgetBrokerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetBrokerResponse) Reset() {
+	*x = ForgetBrokerResponse{}
+	mi := &file_highwater_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetBrokerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetBrokerResponse) ProtoMessage() {}
+
+func (x *ForgetBrokerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetBrokerResponse.ProtoReflect.Descriptor instead.
+func (*ForgetBrokerResponse) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ForgetBrokerResponse) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ForgetBrokerResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // LeadershipQuery asks mon.v1.leadership for a page of the leaderships of all topics, or of one.
 type LeadershipQuery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -393,7 +719,7 @@ type LeadershipQuery struct {
 
 func (x *LeadershipQuery) Reset() {
 	*x = LeadershipQuery{}
-	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	mi := &file_highwater_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +731,7 @@ func (x *LeadershipQuery) String() string {
 func (*LeadershipQuery) ProtoMessage() {}
 
 func (x *LeadershipQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_control_proto_msgTypes[5]
+	mi := &file_highwater_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +744,7 @@ func (x *LeadershipQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipQuery.ProtoReflect.Descriptor instead.
 func (*LeadershipQuery) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeadershipQuery) GetTopic() string {
@@ -464,7 +790,7 @@ type LeadershipPage struct {
 
 func (x *LeadershipPage) Reset() {
 	*x = LeadershipPage{}
-	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	mi := &file_highwater_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +802,7 @@ func (x *LeadershipPage) String() string {
 func (*LeadershipPage) ProtoMessage() {}
 
 func (x *LeadershipPage) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_control_proto_msgTypes[6]
+	mi := &file_highwater_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +815,7 @@ func (x *LeadershipPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipPage.ProtoReflect.Descriptor instead.
 func (*LeadershipPage) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_highwater_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeadershipPage) GetError() *Error {
@@ -559,7 +885,31 @@ const file_highwater_v1_control_proto_rawDesc = "" +
 	"\x13DeleteTopicResponse\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"x\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"K\n" +
+	"\x16FinalizeUpgradeRequest\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xac\x01\n" +
+	"\x0eUpgradeBlocker\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
+	"\vmin_version\x18\x03 \x01(\rR\n" +
+	"minVersion\x12\x1f\n" +
+	"\vmax_version\x18\x04 \x01(\rR\n" +
+	"maxVersion\x12\x18\n" +
+	"\arelease\x18\x05 \x01(\tR\arelease\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"\xbe\x01\n" +
+	"\x17FinalizeUpgradeResponse\x12)\n" +
+	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\rR\x02to\x128\n" +
+	"\bblockers\x18\x04 \x03(\v2\x1c.highwater.v1.UpgradeBlockerR\bblockers\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\"B\n" +
+	"\x13ForgetBrokerRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"]\n" +
+	"\x14ForgetBrokerResponse\x12)\n" +
+	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"x\n" +
 	"\x0fLeadershipQuery\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
@@ -585,34 +935,42 @@ func file_highwater_v1_control_proto_rawDescGZIP() []byte {
 	return file_highwater_v1_control_proto_rawDescData
 }
 
-var file_highwater_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_highwater_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_highwater_v1_control_proto_goTypes = []any{
-	(*ReplicaList)(nil),         // 0: highwater.v1.ReplicaList
-	(*CreateTopicRequest)(nil),  // 1: highwater.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil), // 2: highwater.v1.CreateTopicResponse
-	(*DeleteTopicRequest)(nil),  // 3: highwater.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 4: highwater.v1.DeleteTopicResponse
-	(*LeadershipQuery)(nil),     // 5: highwater.v1.LeadershipQuery
-	(*LeadershipPage)(nil),      // 6: highwater.v1.LeadershipPage
-	nil,                         // 7: highwater.v1.CreateTopicRequest.LabelsEntry
-	(*Error)(nil),               // 8: highwater.v1.Error
-	(*Leadership)(nil),          // 9: highwater.v1.Leadership
-	(*Seen)(nil),                // 10: highwater.v1.Seen
+	(*ReplicaList)(nil),             // 0: highwater.v1.ReplicaList
+	(*CreateTopicRequest)(nil),      // 1: highwater.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),     // 2: highwater.v1.CreateTopicResponse
+	(*DeleteTopicRequest)(nil),      // 3: highwater.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),     // 4: highwater.v1.DeleteTopicResponse
+	(*FinalizeUpgradeRequest)(nil),  // 5: highwater.v1.FinalizeUpgradeRequest
+	(*UpgradeBlocker)(nil),          // 6: highwater.v1.UpgradeBlocker
+	(*FinalizeUpgradeResponse)(nil), // 7: highwater.v1.FinalizeUpgradeResponse
+	(*ForgetBrokerRequest)(nil),     // 8: highwater.v1.ForgetBrokerRequest
+	(*ForgetBrokerResponse)(nil),    // 9: highwater.v1.ForgetBrokerResponse
+	(*LeadershipQuery)(nil),         // 10: highwater.v1.LeadershipQuery
+	(*LeadershipPage)(nil),          // 11: highwater.v1.LeadershipPage
+	nil,                             // 12: highwater.v1.CreateTopicRequest.LabelsEntry
+	(*Error)(nil),                   // 13: highwater.v1.Error
+	(*Leadership)(nil),              // 14: highwater.v1.Leadership
+	(*Seen)(nil),                    // 15: highwater.v1.Seen
 }
 var file_highwater_v1_control_proto_depIdxs = []int32{
-	7,  // 0: highwater.v1.CreateTopicRequest.labels:type_name -> highwater.v1.CreateTopicRequest.LabelsEntry
+	12, // 0: highwater.v1.CreateTopicRequest.labels:type_name -> highwater.v1.CreateTopicRequest.LabelsEntry
 	0,  // 1: highwater.v1.CreateTopicRequest.assignment:type_name -> highwater.v1.ReplicaList
-	8,  // 2: highwater.v1.CreateTopicResponse.error:type_name -> highwater.v1.Error
-	9,  // 3: highwater.v1.CreateTopicResponse.partitions:type_name -> highwater.v1.Leadership
-	8,  // 4: highwater.v1.DeleteTopicResponse.error:type_name -> highwater.v1.Error
-	8,  // 5: highwater.v1.LeadershipPage.error:type_name -> highwater.v1.Error
-	10, // 6: highwater.v1.LeadershipPage.seen:type_name -> highwater.v1.Seen
-	9,  // 7: highwater.v1.LeadershipPage.partitions:type_name -> highwater.v1.Leadership
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	13, // 2: highwater.v1.CreateTopicResponse.error:type_name -> highwater.v1.Error
+	14, // 3: highwater.v1.CreateTopicResponse.partitions:type_name -> highwater.v1.Leadership
+	13, // 4: highwater.v1.DeleteTopicResponse.error:type_name -> highwater.v1.Error
+	13, // 5: highwater.v1.FinalizeUpgradeResponse.error:type_name -> highwater.v1.Error
+	6,  // 6: highwater.v1.FinalizeUpgradeResponse.blockers:type_name -> highwater.v1.UpgradeBlocker
+	13, // 7: highwater.v1.ForgetBrokerResponse.error:type_name -> highwater.v1.Error
+	13, // 8: highwater.v1.LeadershipPage.error:type_name -> highwater.v1.Error
+	15, // 9: highwater.v1.LeadershipPage.seen:type_name -> highwater.v1.Seen
+	14, // 10: highwater.v1.LeadershipPage.partitions:type_name -> highwater.v1.Leadership
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_highwater_v1_control_proto_init() }
@@ -627,7 +985,7 @@ func file_highwater_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_highwater_v1_control_proto_rawDesc), len(file_highwater_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

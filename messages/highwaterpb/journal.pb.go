@@ -88,8 +88,10 @@ type EntryBody struct {
 	// entry_id is 16 random bytes, by which a writer recognises its own entry.
 	EntryId []byte `protobuf:"bytes,4,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
 	// wall_unix_ms is for people only; nothing is decided from it.
-	WallUnixMs    int64     `protobuf:"varint,5,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
-	Records       []*Record `protobuf:"bytes,6,rep,name=records,proto3" json:"records,omitempty"`
+	WallUnixMs int64     `protobuf:"varint,5,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
+	Records    []*Record `protobuf:"bytes,6,rep,name=records,proto3" json:"records,omitempty"`
+	// min_reader is the least version that may apply this entry; a lower one stops before it, whole. 0: any.
+	MinReader     uint32 `protobuf:"varint,7,opt,name=min_reader,json=minReader,proto3" json:"min_reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,7 +168,16 @@ func (x *EntryBody) GetRecords() []*Record {
 	return nil
 }
 
-// Record is the full new state of one thing, or the tombstone of one.
+func (x *EntryBody) GetMinReader() uint32 {
+	if x != nil {
+		return x.MinReader
+	}
+	return 0
+}
+
+// Record is the full new state of one thing, or the tombstone of one. The fields 1 to 99 are the kinds: exactly one of them is
+// set, and its number is the kind; a tombstone has none. What stands beside the kind can be read without knowing it, so that a
+// reader keeps records of later kinds, replaces them by newer ones, and drops them with their tombstones.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -177,8 +188,14 @@ type Record struct {
 	//	*Record_Topic
 	//	*Record_Partition
 	//	*Record_TopicDeletion
-	//	*Record_Tombstone
-	Kind          isRecord_Kind `protobuf_oneof:"kind"`
+	Kind isRecord_Kind `protobuf_oneof:"kind"`
+	// key names the thing within its kind, at most 1 KiB. It is set in tombstones, and in every kind from 8 on; the kinds up to 6
+	// have it in their body.
+	Key []byte `protobuf:"bytes,100,opt,name=key,proto3" json:"key,omitempty"`
+	// ends is the kind of which this record is the tombstone, 0 for none.
+	Ends uint32 `protobuf:"varint,101,opt,name=ends,proto3" json:"ends,omitempty"`
+	// min_reader is the least version that may apply an entry or a snapshot with this record. 0: any.
+	MinReader     uint32 `protobuf:"varint,102,opt,name=min_reader,json=minReader,proto3" json:"min_reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -274,13 +291,25 @@ func (x *Record) GetTopicDeletion() *TopicDeletionRecord {
 	return nil
 }
 
-func (x *Record) GetTombstone() *Tombstone {
+func (x *Record) GetKey() []byte {
 	if x != nil {
-		if x, ok := x.Kind.(*Record_Tombstone); ok {
-			return x.Tombstone
-		}
+		return x.Key
 	}
 	return nil
+}
+
+func (x *Record) GetEnds() uint32 {
+	if x != nil {
+		return x.Ends
+	}
+	return 0
+}
+
+func (x *Record) GetMinReader() uint32 {
+	if x != nil {
+		return x.MinReader
+	}
+	return 0
 }
 
 type isRecord_Kind interface {
@@ -311,10 +340,6 @@ type Record_TopicDeletion struct {
 	TopicDeletion *TopicDeletionRecord `protobuf:"bytes,6,opt,name=topic_deletion,json=topicDeletion,proto3,oneof"`
 }
 
-type Record_Tombstone struct {
-	Tombstone *Tombstone `protobuf:"bytes,7,opt,name=tombstone,proto3,oneof"`
-}
-
 func (*Record_Cluster) isRecord_Kind() {}
 
 func (*Record_ControllerClaimed) isRecord_Kind() {}
@@ -327,92 +352,6 @@ func (*Record_Partition) isRecord_Kind() {}
 
 func (*Record_TopicDeletion) isRecord_Kind() {}
 
-func (*Record_Tombstone) isRecord_Kind() {}
-
-// Tombstone ends one thing. Exactly one field is set.
-type Tombstone struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Of:
-	//
-	//	*Tombstone_Broker
-	//	*Tombstone_TopicDeletion
-	Of            isTombstone_Of `protobuf_oneof:"of"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Tombstone) Reset() {
-	*x = Tombstone{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Tombstone) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Tombstone) ProtoMessage() {}
-
-func (x *Tombstone) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
-func (*Tombstone) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Tombstone) GetOf() isTombstone_Of {
-	if x != nil {
-		return x.Of
-	}
-	return nil
-}
-
-func (x *Tombstone) GetBroker() string {
-	if x != nil {
-		if x, ok := x.Of.(*Tombstone_Broker); ok {
-			return x.Broker
-		}
-	}
-	return ""
-}
-
-func (x *Tombstone) GetTopicDeletion() []byte {
-	if x != nil {
-		if x, ok := x.Of.(*Tombstone_TopicDeletion); ok {
-			return x.TopicDeletion
-		}
-	}
-	return nil
-}
-
-type isTombstone_Of interface {
-	isTombstone_Of()
-}
-
-type Tombstone_Broker struct {
-	Broker string `protobuf:"bytes,1,opt,name=broker,proto3,oneof"`
-}
-
-type Tombstone_TopicDeletion struct {
-	// topic_deletion: every broker has confirmed that it holds nothing of this topic id any more.
-	TopicDeletion []byte `protobuf:"bytes,2,opt,name=topic_deletion,json=topicDeletion,proto3,oneof"`
-}
-
-func (*Tombstone_Broker) isTombstone_Of() {}
-
-func (*Tombstone_TopicDeletion) isTombstone_Of() {}
-
 // ClusterRecord is the identity and the settings of the cluster.
 type ClusterRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -421,14 +360,16 @@ type ClusterRecord struct {
 	ClusterId string           `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Settings  *ClusterSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	// store_id is made whenever a journal begins: with a new cluster, and when one is restored from a backup.
-	StoreId       string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	StoreId string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// version is the finalized version of the cluster: forms of later ones are not written. 0 is 1.
+	Version       uint32 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterRecord) Reset() {
 	*x = ClusterRecord{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[4]
+	mi := &file_highwater_v1_journal_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +381,7 @@ func (x *ClusterRecord) String() string {
 func (*ClusterRecord) ProtoMessage() {}
 
 func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[4]
+	mi := &file_highwater_v1_journal_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +394,7 @@ func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
 func (*ClusterRecord) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{4}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClusterRecord) GetName() string {
@@ -484,6 +425,13 @@ func (x *ClusterRecord) GetStoreId() string {
 	return ""
 }
 
+func (x *ClusterRecord) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // ClusterSettings hold for the whole cluster. Durations are milliseconds.
 type ClusterSettings struct {
 	state                    protoimpl.MessageState `protogen:"open.v1"`
@@ -502,7 +450,7 @@ type ClusterSettings struct {
 
 func (x *ClusterSettings) Reset() {
 	*x = ClusterSettings{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[5]
+	mi := &file_highwater_v1_journal_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +462,7 @@ func (x *ClusterSettings) String() string {
 func (*ClusterSettings) ProtoMessage() {}
 
 func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[5]
+	mi := &file_highwater_v1_journal_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +475,7 @@ func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSettings.ProtoReflect.Descriptor instead.
 func (*ClusterSettings) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{5}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClusterSettings) GetHeartbeatMs() uint32 {
@@ -607,7 +555,7 @@ type ControllerClaimed struct {
 
 func (x *ControllerClaimed) Reset() {
 	*x = ControllerClaimed{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[6]
+	mi := &file_highwater_v1_journal_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +567,7 @@ func (x *ControllerClaimed) String() string {
 func (*ControllerClaimed) ProtoMessage() {}
 
 func (x *ControllerClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[6]
+	mi := &file_highwater_v1_journal_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +580,7 @@ func (x *ControllerClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerClaimed.ProtoReflect.Descriptor instead.
 func (*ControllerClaimed) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{6}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ControllerClaimed) GetController() string {
@@ -682,14 +630,17 @@ type BrokerRecord struct {
 	Pid          int64                  `protobuf:"varint,14,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version      string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
 	// suspect: the broker may hold less than it acknowledged, and stays fenced until it has left every ISR and eligible set.
-	Suspect       bool `protobuf:"varint,16,opt,name=suspect,proto3" json:"suspect,omitempty"`
+	Suspect bool `protobuf:"varint,16,opt,name=suspect,proto3" json:"suspect,omitempty"`
+	// min_protocol and max_protocol are the versions that the broker speaks. 0 is 1.
+	MinProtocol   uint32 `protobuf:"varint,17,opt,name=min_protocol,json=minProtocol,proto3" json:"min_protocol,omitempty"`
+	MaxProtocol   uint32 `protobuf:"varint,18,opt,name=max_protocol,json=maxProtocol,proto3" json:"max_protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerRecord) Reset() {
 	*x = BrokerRecord{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[7]
+	mi := &file_highwater_v1_journal_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +652,7 @@ func (x *BrokerRecord) String() string {
 func (*BrokerRecord) ProtoMessage() {}
 
 func (x *BrokerRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[7]
+	mi := &file_highwater_v1_journal_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +665,7 @@ func (x *BrokerRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerRecord.ProtoReflect.Descriptor instead.
 func (*BrokerRecord) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BrokerRecord) GetBroker() string {
@@ -829,6 +780,20 @@ func (x *BrokerRecord) GetSuspect() bool {
 	return false
 }
 
+func (x *BrokerRecord) GetMinProtocol() uint32 {
+	if x != nil {
+		return x.MinProtocol
+	}
+	return 0
+}
+
+func (x *BrokerRecord) GetMaxProtocol() uint32 {
+	if x != nil {
+		return x.MaxProtocol
+	}
+	return 0
+}
+
 // TopicRecord is one topic. Its partitions are records of their own, in the same entry.
 type TopicRecord struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -845,7 +810,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[8]
+	mi := &file_highwater_v1_journal_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +822,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[8]
+	mi := &file_highwater_v1_journal_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +835,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopicRecord) GetTopicId() []byte {
@@ -938,7 +903,7 @@ type TopicDeletionRecord struct {
 
 func (x *TopicDeletionRecord) Reset() {
 	*x = TopicDeletionRecord{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[9]
+	mi := &file_highwater_v1_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +915,7 @@ func (x *TopicDeletionRecord) String() string {
 func (*TopicDeletionRecord) ProtoMessage() {}
 
 func (x *TopicDeletionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[9]
+	mi := &file_highwater_v1_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +928,7 @@ func (x *TopicDeletionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicDeletionRecord.ProtoReflect.Descriptor instead.
 func (*TopicDeletionRecord) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TopicDeletionRecord) GetTopicId() []byte {
@@ -1026,7 +991,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_highwater_v1_journal_proto_msgTypes[10]
+	mi := &file_highwater_v1_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1003,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_journal_proto_msgTypes[10]
+	mi := &file_highwater_v1_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1016,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_highwater_v1_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartitionRecord) GetTopicId() []byte {
@@ -1152,7 +1117,7 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\x1ahighwater/v1/journal.proto\x12\fhighwater.v1\"1\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\fR\x04body\x12\x14\n" +
-	"\x05chain\x18\x02 \x01(\fR\x05chain\"\xdb\x01\n" +
+	"\x05chain\x18\x02 \x01(\fR\x05chain\"\xfa\x01\n" +
 	"\tEntryBody\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1e\n" +
 	"\n" +
@@ -1162,26 +1127,28 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\bentry_id\x18\x04 \x01(\fR\aentryId\x12 \n" +
 	"\fwall_unix_ms\x18\x05 \x01(\x03R\n" +
 	"wallUnixMs\x12.\n" +
-	"\arecords\x18\x06 \x03(\v2\x14.highwater.v1.RecordR\arecords\"\xc8\x03\n" +
+	"\arecords\x18\x06 \x03(\v2\x14.highwater.v1.RecordR\arecords\x12\x1d\n" +
+	"\n" +
+	"min_reader\x18\a \x01(\rR\tminReader\"\xda\x03\n" +
 	"\x06Record\x127\n" +
 	"\acluster\x18\x01 \x01(\v2\x1b.highwater.v1.ClusterRecordH\x00R\acluster\x12P\n" +
 	"\x12controller_claimed\x18\x02 \x01(\v2\x1f.highwater.v1.ControllerClaimedH\x00R\x11controllerClaimed\x124\n" +
 	"\x06broker\x18\x03 \x01(\v2\x1a.highwater.v1.BrokerRecordH\x00R\x06broker\x121\n" +
 	"\x05topic\x18\x04 \x01(\v2\x19.highwater.v1.TopicRecordH\x00R\x05topic\x12=\n" +
 	"\tpartition\x18\x05 \x01(\v2\x1d.highwater.v1.PartitionRecordH\x00R\tpartition\x12J\n" +
-	"\x0etopic_deletion\x18\x06 \x01(\v2!.highwater.v1.TopicDeletionRecordH\x00R\rtopicDeletion\x127\n" +
-	"\ttombstone\x18\a \x01(\v2\x17.highwater.v1.TombstoneH\x00R\ttombstoneB\x06\n" +
-	"\x04kind\"T\n" +
-	"\tTombstone\x12\x18\n" +
-	"\x06broker\x18\x01 \x01(\tH\x00R\x06broker\x12'\n" +
-	"\x0etopic_deletion\x18\x02 \x01(\fH\x00R\rtopicDeletionB\x04\n" +
-	"\x02of\"\x98\x01\n" +
+	"\x0etopic_deletion\x18\x06 \x01(\v2!.highwater.v1.TopicDeletionRecordH\x00R\rtopicDeletion\x12\x10\n" +
+	"\x03key\x18d \x01(\fR\x03key\x12\x12\n" +
+	"\x04ends\x18e \x01(\rR\x04ends\x12\x1d\n" +
+	"\n" +
+	"min_reader\x18f \x01(\rR\tminReaderB\x06\n" +
+	"\x04kindJ\x04\b\a\x10\b\"\xb2\x01\n" +
 	"\rClusterRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x129\n" +
 	"\bsettings\x18\x03 \x01(\v2\x1d.highwater.v1.ClusterSettingsR\bsettings\x12\x19\n" +
-	"\bstore_id\x18\x04 \x01(\tR\astoreId\"\x95\x03\n" +
+	"\bstore_id\x18\x04 \x01(\tR\astoreId\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\rR\aversion\"\x95\x03\n" +
 	"\x0fClusterSettings\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\rR\vheartbeatMs\x12\x1d\n" +
 	"\n" +
@@ -1199,7 +1166,7 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"controller\x12)\n" +
 	"\x10controller_epoch\x18\x02 \x01(\x04R\x0fcontrollerEpoch\x12\x1a\n" +
 	"\breleased\x18\x03 \x01(\bR\breleased\x12\x1c\n" +
-	"\tsuccessor\x18\x04 \x01(\tR\tsuccessor\"\x9f\x04\n" +
+	"\tsuccessor\x18\x04 \x01(\tR\tsuccessor\"\xe5\x04\n" +
 	"\fBrokerRecord\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x18\n" +
@@ -1217,7 +1184,9 @@ const file_highwater_v1_journal_proto_rawDesc = "" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x0e \x01(\x03R\x03pid\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\tR\aversion\x12\x18\n" +
-	"\asuspect\x18\x10 \x01(\bR\asuspect\x1a<\n" +
+	"\asuspect\x18\x10 \x01(\bR\asuspect\x12!\n" +
+	"\fmin_protocol\x18\x11 \x01(\rR\vminProtocol\x12!\n" +
+	"\fmax_protocol\x18\x12 \x01(\rR\vmaxProtocol\x1a<\n" +
 	"\x0eEndpointsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x02\n" +
@@ -1271,39 +1240,37 @@ func file_highwater_v1_journal_proto_rawDescGZIP() []byte {
 	return file_highwater_v1_journal_proto_rawDescData
 }
 
-var file_highwater_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_highwater_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_highwater_v1_journal_proto_goTypes = []any{
 	(*Entry)(nil),               // 0: highwater.v1.Entry
 	(*EntryBody)(nil),           // 1: highwater.v1.EntryBody
 	(*Record)(nil),              // 2: highwater.v1.Record
-	(*Tombstone)(nil),           // 3: highwater.v1.Tombstone
-	(*ClusterRecord)(nil),       // 4: highwater.v1.ClusterRecord
-	(*ClusterSettings)(nil),     // 5: highwater.v1.ClusterSettings
-	(*ControllerClaimed)(nil),   // 6: highwater.v1.ControllerClaimed
-	(*BrokerRecord)(nil),        // 7: highwater.v1.BrokerRecord
-	(*TopicRecord)(nil),         // 8: highwater.v1.TopicRecord
-	(*TopicDeletionRecord)(nil), // 9: highwater.v1.TopicDeletionRecord
-	(*PartitionRecord)(nil),     // 10: highwater.v1.PartitionRecord
-	nil,                         // 11: highwater.v1.BrokerRecord.EndpointsEntry
-	nil,                         // 12: highwater.v1.TopicRecord.LabelsEntry
+	(*ClusterRecord)(nil),       // 3: highwater.v1.ClusterRecord
+	(*ClusterSettings)(nil),     // 4: highwater.v1.ClusterSettings
+	(*ControllerClaimed)(nil),   // 5: highwater.v1.ControllerClaimed
+	(*BrokerRecord)(nil),        // 6: highwater.v1.BrokerRecord
+	(*TopicRecord)(nil),         // 7: highwater.v1.TopicRecord
+	(*TopicDeletionRecord)(nil), // 8: highwater.v1.TopicDeletionRecord
+	(*PartitionRecord)(nil),     // 9: highwater.v1.PartitionRecord
+	nil,                         // 10: highwater.v1.BrokerRecord.EndpointsEntry
+	nil,                         // 11: highwater.v1.TopicRecord.LabelsEntry
 }
 var file_highwater_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: highwater.v1.EntryBody.records:type_name -> highwater.v1.Record
-	4,  // 1: highwater.v1.Record.cluster:type_name -> highwater.v1.ClusterRecord
-	6,  // 2: highwater.v1.Record.controller_claimed:type_name -> highwater.v1.ControllerClaimed
-	7,  // 3: highwater.v1.Record.broker:type_name -> highwater.v1.BrokerRecord
-	8,  // 4: highwater.v1.Record.topic:type_name -> highwater.v1.TopicRecord
-	10, // 5: highwater.v1.Record.partition:type_name -> highwater.v1.PartitionRecord
-	9,  // 6: highwater.v1.Record.topic_deletion:type_name -> highwater.v1.TopicDeletionRecord
-	3,  // 7: highwater.v1.Record.tombstone:type_name -> highwater.v1.Tombstone
-	5,  // 8: highwater.v1.ClusterRecord.settings:type_name -> highwater.v1.ClusterSettings
-	11, // 9: highwater.v1.BrokerRecord.endpoints:type_name -> highwater.v1.BrokerRecord.EndpointsEntry
-	12, // 10: highwater.v1.TopicRecord.labels:type_name -> highwater.v1.TopicRecord.LabelsEntry
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	3,  // 1: highwater.v1.Record.cluster:type_name -> highwater.v1.ClusterRecord
+	5,  // 2: highwater.v1.Record.controller_claimed:type_name -> highwater.v1.ControllerClaimed
+	6,  // 3: highwater.v1.Record.broker:type_name -> highwater.v1.BrokerRecord
+	7,  // 4: highwater.v1.Record.topic:type_name -> highwater.v1.TopicRecord
+	9,  // 5: highwater.v1.Record.partition:type_name -> highwater.v1.PartitionRecord
+	8,  // 6: highwater.v1.Record.topic_deletion:type_name -> highwater.v1.TopicDeletionRecord
+	4,  // 7: highwater.v1.ClusterRecord.settings:type_name -> highwater.v1.ClusterSettings
+	10, // 8: highwater.v1.BrokerRecord.endpoints:type_name -> highwater.v1.BrokerRecord.EndpointsEntry
+	11, // 9: highwater.v1.TopicRecord.labels:type_name -> highwater.v1.TopicRecord.LabelsEntry
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_highwater_v1_journal_proto_init() }
@@ -1318,11 +1285,6 @@ func file_highwater_v1_journal_proto_init() {
 		(*Record_Topic)(nil),
 		(*Record_Partition)(nil),
 		(*Record_TopicDeletion)(nil),
-		(*Record_Tombstone)(nil),
-	}
-	file_highwater_v1_journal_proto_msgTypes[3].OneofWrappers = []any{
-		(*Tombstone_Broker)(nil),
-		(*Tombstone_TopicDeletion)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1330,7 +1292,7 @@ func file_highwater_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_highwater_v1_journal_proto_rawDesc), len(file_highwater_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -192,7 +192,9 @@ type SnapshotHead struct {
 	Controller      string `protobuf:"bytes,6,opt,name=controller,proto3" json:"controller,omitempty"`
 	ControllerEpoch uint64 `protobuf:"varint,7,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
 	// wall_unix_ms is for people only; nothing is decided from it.
-	WallUnixMs    int64 `protobuf:"varint,8,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
+	WallUnixMs int64 `protobuf:"varint,8,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
+	// min_reader is the least version that may use the snapshot. 0: any.
+	MinReader     uint32 `protobuf:"varint,9,opt,name=min_reader,json=minReader,proto3" json:"min_reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +281,13 @@ func (x *SnapshotHead) GetControllerEpoch() uint64 {
 func (x *SnapshotHead) GetWallUnixMs() int64 {
 	if x != nil {
 		return x.WallUnixMs
+	}
+	return 0
+}
+
+func (x *SnapshotHead) GetMinReader() uint32 {
+	if x != nil {
+		return x.MinReader
 	}
 	return 0
 }
@@ -614,7 +623,7 @@ const file_highwater_v1_snapshot_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x01(\v2\x1a.highwater.v1.SnapshotHeadH\x00R\x04head\x123\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x1b.highwater.v1.SnapshotChunkH\x00R\x05chunk\x12-\n" +
 	"\x03end\x18\x03 \x01(\v2\x19.highwater.v1.SnapshotEndH\x00R\x03endB\x04\n" +
-	"\x02of\"\xfe\x01\n" +
+	"\x02of\"\x9d\x02\n" +
 	"\fSnapshotHead\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x1d\n" +
@@ -627,7 +636,9 @@ const file_highwater_v1_snapshot_proto_rawDesc = "" +
 	"controller\x12)\n" +
 	"\x10controller_epoch\x18\a \x01(\x04R\x0fcontrollerEpoch\x12 \n" +
 	"\fwall_unix_ms\x18\b \x01(\x03R\n" +
-	"wallUnixMs\"?\n" +
+	"wallUnixMs\x12\x1d\n" +
+	"\n" +
+	"min_reader\x18\t \x01(\rR\tminReader\"?\n" +
 	"\rSnapshotChunk\x12.\n" +
 	"\arecords\x18\x06 \x03(\v2\x14.highwater.v1.RecordR\arecords\"\xb8\x01\n" +
 	"\vSnapshotEnd\x12\x16\n" +
