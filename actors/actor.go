@@ -161,3 +161,10 @@ func (PublishLeadership) publication() {}
 
 // Event is a typed fact. Name is past tense, "noun.event".
 type Event interface{ EventName() string }
+
+// Response is an event that tells whether a broker has answered in time to being made a leader. It decides nothing; monitors
+// are told of brokers that do not.
+type Response interface {
+	Event
+	Response() (b messages.BrokerID, inTime bool)
+}

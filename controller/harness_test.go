@@ -114,6 +114,7 @@ type rawBroker struct {
 
 	mu       sync.Mutex
 	epoch    uint64
+	feed     *pb.FeedPosition
 	assigned map[string]*pb.Assignment // newest by topic/partition
 	fenced   bool
 	refused  error // of the last heartbeat
@@ -173,10 +174,10 @@ func (b *rawBroker) beat() {
 		}
 		answer := &pb.HeartbeatResponse{}
 		b.mu.Lock()
-		epoch := b.epoch
+		epoch, feed := b.epoch, b.feed
 		b.mu.Unlock()
 		err := call(b.nc, subjects.Broker(string(b.id), messages.VerbHeartbeat), &pb.HeartbeatRequest{Broker: string(b.id),
-			Incarnation: "i-" + string(b.id), BrokerEpoch: epoch, Ready: true, Connection: b.connection()}, answer)
+			Incarnation: "i-" + string(b.id), BrokerEpoch: epoch, Feed: feed, Ready: true, Connection: b.connection()}, answer)
 		b.mu.Lock()
 		b.refused = err
 		b.fenced = err != nil || answer.Fenced
@@ -191,6 +192,7 @@ func (b *rawBroker) assign(m *nats.Msg) {
 		return
 	}
 	b.mu.Lock()
+	b.feed = batch.GetFeed()
 	ready := &pb.ReadyRequest{Broker: string(b.id), BrokerEpoch: b.epoch}
 	for _, a := range batch.Assignments {
 		b.assigned[fmt.Sprintf("%s/%d", a.Topic, a.Partition)] = a

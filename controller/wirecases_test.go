@@ -193,6 +193,40 @@ func TestB47ABurstOfBrokenConnectionsLeavesOneRegistration(t *testing.T) {
 	}
 }
 
+// The heart of b3 beats, but what it is told does not arrive. It loses what it should lead, and it is told who is deaf.
+func TestB47ADeafBrokerIsPassedOverAndNamed(t *testing.T) {
+	c := start(t, t.TempDir(), func(c *Config) { c.Settings.LeaderReady, c.Settings.ReplicaLag = time.Second, time.Second })
+	b := realBrokers(t, c.URL(), "b1", "b2", "b3")
+	nc := connect(t, c.URL())
+	id := realTopic(t, nc, "t", 1, "b1", "b3", "b2")
+	mustWrite(t, nc, id, "t", "before")
+	inSync(t, nc, "t", "b1", "b2", "b3")
+	deaf := func() (messages.HealthView, bool) {
+		h, _ := look[messages.HealthView](t, nc, "health")
+		return h, slices.ContainsFunc(h.Reasons, func(r messages.HealthReason) bool { return r.Code == "BROKER_UNRESPONSIVE" })
+	}
+	if h, is := deaf(); is {
+		t.Errorf("before anything happened: %+v", h)
+	}
+	b["b3"].wire.hold(func(m message) bool { return m.down && token("asg")(m) })
+	b["b1"].kill()
+	eventually(t, "b2 to lead instead of b3", func() bool { v := partitionView(t, nc, "t"); return v.Leader == "b2" && v.LeaderProven })
+	mustWrite(t, nc, id, "t", "after")
+	eventually(t, "b3 to be named", func() bool {
+		h, is := deaf()
+		v, _ := look[messages.BrokerView](t, nc, "broker.b3")
+		return is && slices.Equal(h.Brokers.UnresponsiveIDs, []messages.BrokerID{"b3"}) && v.State == "unresponsive"
+	})
+	b["b3"].kill()
+	b["b3"].wire.lose()
+	b["b3"].wire.hold(nil)
+	b["b3"].start()
+	inSync(t, nc, "t", "b2", "b3")
+	if h, is := deaf(); is || h.Brokers.Active != 2 {
+		t.Errorf("after it was started anew: %+v", h)
+	}
+}
+
 // A new leader has no history of its followers. It writes at once and is told three times more that it leads: nobody leaves
 // the ISR.
 func TestB50ANewLeaderKeepsItsFollowers(t *testing.T) {

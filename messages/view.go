@@ -51,7 +51,7 @@ type HealthView struct {
 
 // HealthReason is one thing that is not as it should be.
 type HealthReason struct {
-	Code   string `json:"code"` // UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, RACK_VIOLATION, ACTOR_FAILED
+	Code   string `json:"code"` // UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED
 	Count  int    `json:"count"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -64,6 +64,10 @@ type BrokerCounts struct {
 	Stopping int        `json:"stopping"`
 	Draining int        `json:"draining"`
 	IDs      []BrokerID `json:"fenced_ids"`
+	// Unresponsive brokers are heard, but what they are told does not arrive or nothing comes of it, for longer than a new
+	// leader may take to prove itself. Only the active controller knows.
+	Unresponsive    int        `json:"unresponsive"`
+	UnresponsiveIDs []BrokerID `json:"unresponsive_ids"`
 }
 
 // PartitionCount counts partitions by what is wrong with them; one partition may count in several.
@@ -89,7 +93,7 @@ type OverviewView struct {
 // BrokerView is one broker, in mon.v1.brokers and mon.v1.broker.<id>.
 type BrokerView struct {
 	ID                  BrokerID          `json:"id"`
-	State               string            `json:"state"` // active, fenced, stopping, draining
+	State               string            `json:"state"` // active, fenced, stopping, unresponsive, draining
 	Rack                RackPath          `json:"rack"`
 	Host                string            `json:"host"`
 	PID                 int64             `json:"pid"`

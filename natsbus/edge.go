@@ -30,6 +30,7 @@ type Edge struct {
 	snapshots chan func()
 	events    *eventLog
 	heard     *heard
+	responses *responses
 	retired   *retired
 	health    summaries
 	monitor   *monitor
@@ -67,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Edge, error) {
 	e := &Edge{
 		cfg: cfg, subjects: messages.NewSubjects(cfg.Cluster), js: js,
 		waiting: newWaiting(), work: newCredits(cfg.MaxOutstanding), sessions: newCredits(cfg.MaxSessions),
-		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), events: newEventLog(), heard: newHeard(), retired: newRetired(),
+		out: newOutgoing(), snapshots: make(chan func(), snapshotQueue), events: newEventLog(), heard: newHeard(), retired: newRetired(), responses: newResponses(),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
 	if cfg.Standby == nil && cfg.StreamReplicas == 1 {

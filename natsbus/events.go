@@ -36,8 +36,9 @@ const (
 
 func newEventLog() *eventLog { return &eventLog{ready: make(chan struct{}, 1)} }
 
-// Observe takes the events of an actor for the log. It never waits.
+// Observe takes the events of an actor for the log, and notes which brokers answer. It never waits.
 func (e *Edge) Observe(from actors.Address, events []actors.Event) {
+	e.noteResponses(events)
 	if e.cfg.Logger.GetLevel() <= zerolog.InfoLevel {
 		e.events.add(observed{from, events})
 	}

@@ -146,6 +146,7 @@ func (e *Edge) publishAssignments(p actors.PublishAssignments, seen messages.See
 	}
 	if b := e.cfg.Catalog.Brokers()[p.Broker]; b != nil {
 		batch.BrokerEpoch = uint64(b.Epoch)
+		e.responses.sent(b, feedAt{p.Feed, p.Position}, time.Now())
 	}
 	data, err := proto.Marshal(batch)
 	if limit := e.cfg.Conn.MaxPayload(); err == nil && limit > 0 && int64(len(data)) > limit {

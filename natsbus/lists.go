@@ -112,7 +112,7 @@ func (e *Edge) viewBrokers(q *inquiry) (any, string, error) {
 	rack, byRack := q.query.Filter["rack"]
 	l, loads := newLister(q), e.health.of(e).loads
 	for _, b := range sortedBrokers(e.cfg.Catalog.Brokers()) {
-		if string(b.ID) <= q.query.Cursor || byState && brokerState(b) != state || byRack && !inRack(b.Rack, rack) {
+		if string(b.ID) <= q.query.Cursor || byState && e.brokerState(b) != state || byRack && !inRack(b.Rack, rack) {
 			continue
 		}
 		if !l.add(string(b.ID), e.brokerView(b, loads[b.ID])) {

@@ -106,9 +106,13 @@ func (e *Edge) toRegistry(x *exchange, body proto.Message) {
 }
 
 func (e *Edge) heartbeat(x *exchange, body proto.Message) {
-	b := messages.BrokerID(body.(*pb.HeartbeatRequest).GetBroker())
-	if _, registered := e.cfg.Catalog.Brokers()[b]; registered { // strangers take no memory
-		e.heard.from(b, time.Now())
+	q := body.(*pb.HeartbeatRequest)
+	if b := e.cfg.Catalog.Brokers()[messages.BrokerID(q.GetBroker())]; b != nil { // strangers take no memory
+		now := time.Now()
+		e.heard.from(b.ID, now)
+		if uint64(b.Epoch) == q.GetBrokerEpoch() {
+			e.responses.beat(b, q.GetFeed(), now)
+		}
 	}
 	e.toRegistry(x, body)
 }

@@ -90,7 +90,7 @@ func (e *Edge) viewHealth(*inquiry) (any, string, error) { return e.healthView()
 
 func (e *Edge) healthView() messages.HealthView {
 	v := messages.HealthView{
-		Controller: e.cfg.Controller, Brokers: countBrokers(e.cfg.Catalog.Brokers()), Partitions: e.health.of(e).counts,
+		Controller: e.cfg.Controller, Brokers: e.countBrokers(), Partitions: e.health.of(e).counts,
 		Failed: []string{}, Reasons: []messages.HealthReason{},
 	}
 	if c := e.cfg.Catalog.Identity(); c != nil {
@@ -116,6 +116,8 @@ func (e *Edge) healthView() messages.HealthView {
 	}
 	reason(false, "UNDER_REPLICATED", v.Partitions.UnderReplicated, "partitions with a replica outside the ISR")
 	reason(false, "BROKER_FENCED", v.Brokers.Fenced, strings.Join(messages.BrokerStrings(v.Brokers.IDs), ", "))
+	reason(false, "BROKER_UNRESPONSIVE", v.Brokers.Unresponsive,
+		strings.Join(messages.BrokerStrings(v.Brokers.UnresponsiveIDs), ", ")+": alive, but not doing what they are told")
 	reason(false, "RACK_VIOLATION", v.Partitions.RackViolation, "partitions that could be spread better over the racks")
 	switch {
 	case unhealthy:
@@ -128,16 +130,20 @@ func (e *Edge) healthView() messages.HealthView {
 	return v
 }
 
-func countBrokers(all map[messages.BrokerID]*messages.Broker) messages.BrokerCounts {
-	c := messages.BrokerCounts{IDs: []messages.BrokerID{}}
+func (e *Edge) countBrokers() messages.BrokerCounts {
+	all := e.cfg.Catalog.Brokers()
+	c := messages.BrokerCounts{IDs: []messages.BrokerID{}, UnresponsiveIDs: []messages.BrokerID{}}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		c.Total++
-		switch brokerState(all[id]) {
+		switch e.brokerState(all[id]) {
 		case "fenced":
 			c.Fenced++
 			c.IDs = append(c.IDs, id)
 		case "stopping":
 			c.Stopping++
+		case "unresponsive":
+			c.Unresponsive++
+			c.UnresponsiveIDs = append(c.UnresponsiveIDs, id)
 		case "draining":
 			c.Draining++
 		default:
@@ -148,12 +154,14 @@ func countBrokers(all map[messages.BrokerID]*messages.Broker) messages.BrokerCou
 }
 
 // brokerState is the one state that says most about a broker.
-func brokerState(b *messages.Broker) string {
+func (e *Edge) brokerState(b *messages.Broker) string {
 	switch {
 	case b.Fenced:
 		return "fenced"
 	case b.Stopping:
 		return "stopping"
+	case e.unresponsive(b):
+		return "unresponsive"
 	case b.Draining:
 		return "draining"
 	}
@@ -196,7 +204,7 @@ func (e *Edge) brokerView(b *messages.Broker, l load) messages.BrokerView {
 		endpoints = map[string]string{}
 	}
 	return messages.BrokerView{
-		ID: b.ID, State: brokerState(b), Rack: b.Rack, Host: b.Host, PID: b.PID, Epoch: b.Epoch, Incarnation: b.Incarnation,
+		ID: b.ID, State: e.brokerState(b), Rack: b.Rack, Host: b.Host, PID: b.PID, Epoch: b.Epoch, Incarnation: b.Incarnation,
 		Storage: b.Storage, Fsyncs: b.Fsyncs, Weight: b.Weight, Endpoints: endpoints, Leaders: l.leaders, Replicas: l.replicas,
 		InSync: l.inSync, FencedReason: b.FencedReason, HeartbeatAgeMs: e.heard.age(b.ID, time.Now()), Version: b.Version,
 	}

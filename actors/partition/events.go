@@ -83,6 +83,15 @@ type (
 	Ended struct{}
 )
 
+// Response says that the leader has answered.
+func (e LeaderProven) Response() (messages.BrokerID, bool) { return e.Leader, true }
+
+// Response says that the leader has not answered in time.
+func (e LeaderUnproven) Response() (messages.BrokerID, bool) { return e.Leader, false }
+
+// Response says that the leader has answered, although not as one would wish.
+func (e LeaderDeclined) Response() (messages.BrokerID, bool) { return e.Leader, true }
+
 // EventName returns partition.leader_changed.
 func (LeaderChanged) EventName() string { return "partition.leader_changed" }
 

@@ -215,7 +215,8 @@ func anyRegister(t *rapid.T, w *world) {
 	}
 	fx := w.ask(b, r)
 	after := w.cluster.brokers[messages.BrokerID(b)]
-	if alive && after.Incarnation != before.Incarnation {
+	closed := before != nil && r.Storage == string(before.Storage) && r.CleanEpoch == uint64(before.Epoch)
+	if alive && !closed && after.Incarnation != before.Incarnation {
 		t.Fatalf("%s was replaced while its session was valid", before.Incarnation)
 	}
 	if out := answer[*pb.RegisterResponse](fx); out.GetError() == nil && out.GetBrokerEpoch() != uint64(after.Epoch) {
