@@ -3,6 +3,7 @@ module github.com/highwater-io/highwater
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/asynkron/protoactor-go v0.0.0-20240822202345-3c0e61ca19c9
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/jedib0t/go-pretty/v6 v6.9.2
