@@ -62,6 +62,14 @@ func (l *Leadership) Valid() bool { return l.Current() && l.s.lease.valid(time.N
 // Current is the weaker question: this broker is not known to be deposed. It needs no clock and no lease.
 func (l *Leadership) Current() bool { return l.ctx.Err() == nil }
 
+// end ends the role, once.
+func (l *Leadership) end(cause error) {
+	if l.Current() {
+		l.s.traceRole(traceLeadsNoMore, l.Partition(), l.epoch)
+	}
+	l.cancel(cause)
+}
+
 // Report states where the leader's replica is. BecomeLeader calls it before it returns, as the proof that the log holds
 // everything below the floor; later calls, or Member.Report, are reported at the checkpoints. It never blocks.
 func (l *Leadership) Report(p Progress) {
@@ -126,7 +134,7 @@ func (l *Leadership) proposed(r *pb.IsrResult, want []ID) (Assignment, error) {
 
 // Resign gives the leadership up: the controller takes this replica out of the ISR and elects another.
 func (l *Leadership) Resign(reason string) {
-	l.cancel(ErrNotLeader)
+	l.end(ErrNotLeader)
 	l.report(&pb.LeaderReport{Declined: true, Reason: reason})
 }
 
@@ -152,7 +160,7 @@ func (l *Leadership) ready(err error) {
 		err = messages.Errorf(messages.CodeInternal, "the log ends at %d, the floor is %d", end, floor)
 	}
 	if err != nil {
-		l.cancel(err)
+		l.end(err)
 		l.report(&pb.LeaderReport{Declined: true, Reason: err.Error()})
 		return
 	}

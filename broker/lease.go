@@ -10,8 +10,9 @@ import (
 // the connection suspends it: only a heartbeat that was sent after the loss and answered can bring it back.
 type lease struct {
 	mu         sync.RWMutex
-	until      time.Time // zero: none
-	generation uint64    // rises with every suspension
+	until      time.Time             // zero: none
+	generation uint64                // rises with every suspension
+	said       func(until time.Time) // hears of every change, of an end as the zero time just before; may be nil
 }
 
 // begin returns the generation under which a heartbeat that is sent now counts.
@@ -31,6 +32,7 @@ func (l *lease) grant(generation uint64, sent time.Time, d time.Duration) {
 	}
 	if until := sent.Add(d); until.After(l.until) {
 		l.until = until
+		l.say(until)
 	}
 }
 
@@ -38,8 +40,15 @@ func (l *lease) grant(generation uint64, sent time.Time, d time.Duration) {
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.say(time.Time{})
 	l.until = time.Time{}
 	l.generation++
+}
+
+func (l *lease) say(until time.Time) {
+	if l.said != nil {
+		l.said(until)
+	}
 }
 
 // valid reports whether the lease holds at now, and remaining until when.

@@ -260,10 +260,12 @@ func (p *partition) startServing(epoch messages.LeaderEpoch) {
 		return
 	}
 	p.serving, p.leaderEpoch = sub, epoch
+	p.srv.s.traceRole(traceLeads, Partition{ID: p.id, Topic: p.topic}, epoch)
 }
 
 // stopServing closes it and answers whoever waits there.
 func (p *partition) stopServing(fx *effects) {
+	p.srv.s.traceRole(traceLeadsNoMore, Partition{ID: p.id, Topic: p.topic}, p.leaderEpoch)
 	p.serving.close()
 	p.serving = nil
 	p.tail.clear()

@@ -72,7 +72,7 @@ func (r *roles) ended(cause error) {
 // depose ends a leadership.
 func (p *part) depose(cause error) {
 	if p.lead != nil {
-		p.lead.cancel(cause)
+		p.lead.end(cause)
 		p.lead = nil
 	}
 }
@@ -192,6 +192,7 @@ func (r *roles) newLeadership(p *part, a Assignment) *Leadership {
 	l := &Leadership{s: r.s, id: a.Partition.ID, epoch: a.LeaderEpoch, current: a, progress: p.progress, changed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(r.ctx)
 	p.lead = l
+	r.s.traceRole(traceLeads, a.Partition, a.LeaderEpoch)
 	p.acted, p.actedLead, p.actedIn = a.LeaderEpoch-1, true, r.epoch // not acknowledged yet
 	return l
 }

@@ -127,6 +127,7 @@ func newSession(b bus, cluster messages.ClusterName, id messages.BrokerID, cfg c
 		done: make(chan struct{}), cleanEpoch: cfg.cleanEpoch, fenced: true,
 		known: map[messages.PartitionID]messages.PartitionEpoch{}, orders: map[messages.TopicID]removal{},
 	}
+	ses.lease.said = ses.traceLease
 	ses.ctx, ses.cancel = context.WithCancel(context.Background())
 	ses.link, ses.unlink = context.WithCancel(ses.ctx)
 	ses.proposals = newBatcher(ses, messages.VerbISR, packProposals)

@@ -36,7 +36,8 @@ var layers = []struct {
 	{"controller", []string{"messages/...", "placement", "actors/...", "journal/...", "supervisor", "natsbus", "controller/activation"}, "one process, wired"},
 	{"cmd/...", []string{"messages/...", "controller", "broker/...", "client", "cmd/...", "journal/...", "actors/...", "placement"}, "thin mains and benchmarks"},
 	{"sim", []string{"messages/...", "actors/...", "placement", "journal", "broker/replica", "controller/activation"}, "the simulator has no NATS"},
-	{"e2e", []string{"messages/...", "client", "broker/..."}, "outside tests see what users see"},
+	{"e2e/history", nil, "what was seen is judged without knowing how it came about"},
+	{"e2e", []string{"messages/...", "client", "broker/...", "e2e/history"}, "outside tests see what users see"},
 	{"internal/...", nil, "tools of the tree"},
 }
 
