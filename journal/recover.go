@@ -105,16 +105,28 @@ func checkWriter(seq messages.Sequence, e *Entry, active messages.ControllerClai
 //
 // Errors: *Conflict when somebody else has claimed already; *Broken; OUTCOME_UNKNOWN when the context ended first.
 func Release(ctx context.Context, log Log, c *Catalog, successor string) error {
+	m, err := NewRelease(c, successor)
+	if err != nil {
+		return err
+	}
+	return contend(ctx, log, c, m)
+}
+
+// NewRelease returns the committer that writes the last entry of the active controller, for a host that drives it by itself;
+// see Release. It is over when the committer is idle.
+func NewRelease(c *Catalog, successor string) (*Committer, error) {
 	last := c.Claimed()
 	last.Released, last.Successor = true, successor
 	m := NewCommitter(c.Position(), Writer{Controller: last.Controller, Epoch: last.Epoch}, Limits{})
 	m.resend = true // behind the last word of an epoch there is no tick of it
-	if err := m.Propose(1, []messages.Record{&last}); err != nil {
-		return err
-	}
+	return m, m.Propose(1, []messages.Record{&last})
+}
+
+// contend drives a committer against others who may be faster.
+func contend(ctx context.Context, log Log, c *Catalog, m *Committer) error {
 	err := Drive(ctx, log, m, func(done Committed) { c.ApplyAt(done.At(), done.Records) })
 	if deposed := (*Deposed)(nil); errors.As(err, &deposed) {
-		err = &Conflict{Last: deposed.At}
+		return &Conflict{Last: deposed.At}
 	}
 	return err
 }
@@ -150,19 +162,21 @@ func (n names) intern(p *messages.Partition) {
 // *Broken; OUTCOME_UNKNOWN when the context ended first.
 func Claim(ctx context.Context, log Log, c *Catalog, at Position, controller string,
 	also ...messages.Record) (Position, messages.ControllerEpoch, error) {
+	m, err := NewClaim(c, at, controller, also...)
+	if err != nil {
+		return at, 0, err
+	}
+	if err := contend(ctx, log, c, m); err != nil {
+		return m.Position(), 0, err
+	}
+	return m.Position(), m.Writer().Epoch, nil
+}
+
+// NewClaim returns the committer that writes a claim, for a host that drives it by itself; see Claim. It is over when the
+// committer is idle; its writer has the epoch.
+func NewClaim(c *Catalog, at Position, controller string, also ...messages.Record) (*Committer, error) {
 	epoch := c.Claimed().Epoch + 1
 	m := NewCommitter(at, Writer{Controller: controller, Epoch: epoch}, Limits{})
 	m.resend = true // a tick of an epoch that is not claimed yet would break the journal; of two equal claims one gets in
-	claim := append([]messages.Record{&messages.ControllerClaimed{Controller: controller, Epoch: epoch}}, also...)
-	if err := m.Propose(1, claim); err != nil {
-		return at, 0, err
-	}
-	err := Drive(ctx, log, m, func(done Committed) { c.ApplyAt(done.At(), done.Records) })
-	if deposed := (*Deposed)(nil); errors.As(err, &deposed) {
-		err = &Conflict{Last: deposed.At}
-	}
-	if err != nil {
-		return m.Position(), 0, err
-	}
-	return m.Position(), epoch, nil
+	return m, m.Propose(1, append([]messages.Record{&messages.ControllerClaimed{Controller: controller, Epoch: epoch}}, also...))
 }
