@@ -77,12 +77,15 @@ func (b *broker) die(power bool) {
 }
 
 func (b *broker) disconnected(connection uint64, abrupt bool) {
-	c := b.w.ctl
-	b.w.after(b.w.between(time.Millisecond, 20*time.Millisecond), "disconnect "+b.name, func() {
-		c.enter(c.life, func() {
-			c.tell(actors.Registry, actors.Disconnected{Connection: &pb.Connection{ServerId: "s", ClientId: connection}, Abrupt: abrupt, Reason: "eof"})
+	for _, c := range b.w.controllers {
+		b.w.after(b.w.between(time.Millisecond, 20*time.Millisecond), "disconnect "+b.name, func() {
+			c.enter(c.life, func() {
+				if c.term != nil {
+					c.term.tell(actors.Registry, actors.Disconnected{Connection: &pb.Connection{ServerId: "s", ClientId: connection}, Abrupt: abrupt, Reason: "eof"})
+				}
+			})
 		})
-	})
+	}
 }
 
 // note takes over the position of an answer; false for an answer of a controller that has been succeeded.
@@ -96,15 +99,23 @@ func (b *broker) note(s *pb.Seen) bool {
 	return true
 }
 
+// tells is what a broker says that it has seen.
+func (b *broker) tells() *pb.Seen {
+	if b.w.cfg.Faults.ForgetSeen {
+		return nil
+	}
+	return b.seen
+}
+
 func (b *broker) register() {
 	q := &pb.RegisterRequest{Broker: string(b.id), Incarnation: b.incarnation, Storage: string(b.disk.id), Fsyncs: b.disk.fsyncs || b.disk.lies,
-		CleanEpoch: uint64(b.disk.clean), MinProtocol: 1, MaxProtocol: 1, Seen: b.seen, Version: "sim", Rack: fmt.Sprintf("r%d", b.number%3),
+		CleanEpoch: uint64(b.disk.clean), MinProtocol: 1, MaxProtocol: 1, Seen: b.tells(), Version: "sim", Rack: fmt.Sprintf("r%d", b.number%3),
 		Connection: &pb.Connection{ServerId: "s", ClientId: b.connection}}
 	if b.disk.used {
 		q.ClusterId = "sim-1"
 	}
-	b.w.ask(&b.process, "register", func(c *controller, reply func(proto.Message)) {
-		c.toRegistry(string(b.id), proto.Clone(q), reply)
+	b.w.ask(&b.process, "register", func(t *term, reply func(proto.Message)) {
+		t.toRegistry(string(b.id), proto.Clone(q), reply)
 	}, func(m proto.Message) {
 		res, ok := m.(*pb.RegisterResponse)
 		if !ok || res.GetError() != nil || !b.note(res.GetSeen()) {
@@ -122,12 +133,12 @@ func (b *broker) register() {
 
 // heartbeat is sent at its interval, whatever became of the one before.
 func (b *broker) heartbeat() {
-	sent := b.w.now
+	sent := b.local()
 	q := &pb.HeartbeatRequest{Broker: string(b.id), Incarnation: b.incarnation, BrokerEpoch: uint64(b.epoch), Feed: b.feed,
-		Ready: b.feed != nil, WantsStop: b.stopping, Connection: &pb.Connection{ServerId: "s", ClientId: b.connection}, Seen: b.seen}
+		Ready: b.feed != nil, WantsStop: b.stopping, Connection: &pb.Connection{ServerId: "s", ClientId: b.connection}, Seen: b.tells()}
 	again := true
-	b.w.ask(&b.process, "heartbeat", func(c *controller, reply func(proto.Message)) {
-		c.toRegistry(string(b.id), proto.Clone(q), reply)
+	b.w.ask(&b.process, "heartbeat", func(t *term, reply func(proto.Message)) {
+		t.toRegistry(string(b.id), proto.Clone(q), reply)
 	}, func(m proto.Message) {
 		res, ok := m.(*pb.HeartbeatResponse)
 		if !ok || !b.note(res.GetSeen()) {
@@ -198,7 +209,7 @@ func (b *broker) snapshot() {
 		}
 		q.Held[len(q.Held)-1].Partitions = append(q.Held[len(q.Held)-1].Partitions, p.Index)
 	}
-	b.w.ask(&b.process, "snapshot", func(c *controller, reply func(proto.Message)) { c.snapshot(q, reply) }, func(m proto.Message) {
+	b.w.ask(&b.process, "snapshot", func(t *term, reply func(proto.Message)) { t.snapshot(q, reply) }, func(m proto.Message) {
 		b.asking = false
 		res, ok := m.(*pb.SnapshotResponse)
 		if !ok || res.GetError() != nil || !b.note(res.GetSeen()) {
@@ -282,8 +293,8 @@ func (b *broker) removal(r *pb.Removal) {
 
 func (b *broker) confirmRemoval(topic messages.TopicID) {
 	q := &pb.RemovedRequest{Broker: string(b.id), BrokerEpoch: uint64(b.epoch), TopicIds: [][]byte{topic.Bytes()}}
-	b.w.ask(&b.process, "removed", func(c *controller, reply func(proto.Message)) {
-		c.toRegistry(string(b.id), proto.Clone(q), reply)
+	b.w.ask(&b.process, "removed", func(t *term, reply func(proto.Message)) {
+		t.toRegistry(string(b.id), proto.Clone(q), reply)
 	}, func(m proto.Message) {
 		if res, ok := m.(*pb.RemovedResponse); !ok || res.GetError() != nil {
 			b.timer(500*time.Millisecond, "removed again", func() { b.confirmRemoval(topic) })
@@ -309,7 +320,7 @@ func short(p messages.PartitionID) string { return fmt.Sprintf("%x/%d", p.Topic[
 func (b *broker) tick() {
 	for _, p := range slices.Clone(b.order) {
 		if h := b.replicas[p]; h != nil {
-			b.run(h, h.r.Tick(b.w.now))
+			b.run(h, h.r.Tick(b.local()))
 			b.checkpoint(h)
 		}
 	}
@@ -321,4 +332,4 @@ func (b *broker) tick() {
 }
 
 // valid reports whether this broker may do what must not be done by two leaders.
-func (b *broker) valid() bool { return b.up && b.leaseUntil > b.w.now }
+func (b *broker) valid() bool { return b.up && b.leaseUntil > b.local() }

@@ -178,6 +178,15 @@ func (c *checker) leases() {
 	}
 }
 
+// fenced checks that no broker is given up while it holds a valid lease, unless it has asked to go.
+func (c *checker) fenced(old, rec *messages.Broker) {
+	b := c.w.broker(rec.ID)
+	if old == nil || old.Fenced || !rec.Fenced || rec.Stopping || old.Epoch != rec.Epoch || b.epoch != rec.Epoch || !b.valid() {
+		return
+	}
+	c.w.violated("%s is fenced (%s) and holds a lease for another %v", b.incarnation, rec.FencedReason, b.leaseUntil-b.local())
+}
+
 // deleted checks that there is an order to delete a replica.
 func (c *checker) deleted(b *broker, p messages.PartitionID) {
 	if !c.truth.deletions[p.Topic] {
@@ -211,6 +220,9 @@ func (c *checker) unwell() string {
 				return fmt.Sprintf("%s: %s is %s", b.incarnation, short(id), describe(s))
 			}
 		}
+	}
+	if c.w.active() == nil {
+		return "no controller is active"
 	}
 	for _, cl := range c.w.clients {
 		if cl.up && len(cl.open) > 0 && c.truth.partitions[cl.partition] != nil && c.truth.partitions[cl.partition].Leader != "" {

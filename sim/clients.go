@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
@@ -77,15 +75,10 @@ func (c *client) learn(p *messages.Partition) {
 
 // askLeader asks for the leadership now and then, because publications get lost.
 func (c *client) askLeader() {
-	c.w.ask(&c.process, "leadership?", func(ctl *controller, reply func(proto.Message)) {
+	ctl, life := c.w.controllers[c.w.rng.IntN(len(c.w.controllers))], c.life // a standby answers too
+	c.w.send(&c.process, &ctl.process, "leadership?", func() {
 		if p, ok := ctl.catalog.Partition(c.partition); ok {
-			reply(&pb.IsrResult{Current: messages.AssignmentOf("", p)})
-		}
-	}, func(m proto.Message) {
-		if r, ok := m.(*pb.IsrResult); ok {
-			a := r.GetCurrent()
-			c.learn(&messages.Partition{ID: c.partition, Leader: messages.BrokerID(a.GetLeader()),
-				LeaderEpoch: messages.LeaderEpoch(a.GetLeaderEpoch()), Epoch: messages.PartitionEpoch(a.GetPartitionEpoch())})
+			c.w.answer(&ctl.process, &c.process, "leadership", life, func() { c.learn(p) })
 		}
 	})
 	c.timer(700*time.Millisecond, "ask", c.askLeader)

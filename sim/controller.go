@@ -2,295 +2,403 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/highwater-io/highwater/actors"
-	"github.com/highwater-io/highwater/actors/outbox"
-	"github.com/highwater-io/highwater/actors/partition"
-	"github.com/highwater-io/highwater/actors/placer"
-	"github.com/highwater-io/highwater/actors/registry"
+	"github.com/highwater-io/highwater/controller/activation"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
-	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
-// controller is the one controller process: it hosts the machines as the supervisor does. An actor handles one message at
-// a time, and none while its records are on the way to the journal; effects leave only after that.
+// Times of controllers, which are shorter than the defaults by about half, as the brokers' are.
+const (
+	beatEvery     = 125 * time.Millisecond
+	suspicion     = 750 * time.Millisecond
+	standbyLook   = 50 * time.Millisecond
+	followQuiet   = 500 * time.Millisecond
+	grantValidity = 2 * time.Second
+	idleTick      = 500 * time.Millisecond
+	appendLimit   = 6 * time.Second
+	claimLimit    = 10 * time.Second
+	gapPatience   = 4 * time.Second
+	stopGrace     = 2 * time.Second
+)
+
+// controller is one controller process: a standby, which follows the journal and claims it when activation.Watch suspects
+// the active one, or the active one, which has a term.
 type controller struct {
 	process
-	committer *journal.Committer
-	catalog   *journal.Catalog
-	epoch     messages.ControllerEpoch
-	hosts     map[actors.Address]*host
-	commits   map[journal.Ticket]*commit
-	tickets   journal.Ticket
-	requests  map[actors.RequestID]func(proto.Message)
-	asked     actors.RequestID
+	watch   *activation.Watch
+	phase   int // counts its roles; what was begun in an earlier one is dropped
+	catalog *journal.Catalog
+	at      journal.Position
+	gap     time.Duration // since when the journal seems to lack entries, 0 if it does not
+	tried   time.Duration // last look at the journal
+	busy    bool          // it reads or claims
+	leaving bool          // it hands over
+	term    *term         // of the active one
 }
 
-// host is one actor.
-type host struct {
-	address actors.Address
-	body    body
-	queue   []actors.Message
-	held    bool // a commit is on its way
-	running bool // a turn is planned
+// boot starts the process.
+func (c *controller) boot() {
+	c.begin()
+	c.w.say("%s starts", c.name)
+	c.watch = activation.New(activation.Config{Name: c.name, Suspicion: suspicion + c.w.between(0, suspicion/8)}, c.local())
+	c.term, c.leaving, c.gap = nil, false, 0
+	c.recover(false)
+	c.speak()
 }
 
-// commit is a step that waits for the journal.
-type commit struct {
-	host    *host
-	effects actors.Effects
+func (c *controller) bootUnlessUp() {
+	if !c.up {
+		c.boot()
+	}
 }
 
-// body is a machine with its state.
-type body interface {
-	load(actors.Env, actors.Address) error
-	step(actors.Env, actors.Message) actors.Effects
+// die ends the process at once; the others may notice that its connections are closed.
+func (c *controller) die() {
+	if !c.up {
+		return
+	}
+	c.w.say("%s dies", c.name)
+	c.end()
+	c.term = nil
+	for _, o := range c.w.controllers {
+		if o != c && c.w.chance(0.8) {
+			c.w.after(c.w.between(time.Millisecond, 20*time.Millisecond), "end of "+c.name, func() { o.lose(c) })
+		}
+	}
 }
 
-type machine[S any] struct {
-	m actors.Machine[S]
-	s S
+// lose notes the end of another's connection, unless that lets new ones in.
+func (c *controller) lose(o *controller) {
+	c.enter(c.life, func() {
+		if !o.up || c.w.net.cuts(c.name, o.name) || c.w.net.cuts(o.name, c.name) {
+			c.watch.Lose(o.name)
+			c.news()
+		}
+	})
 }
 
-func (b *machine[S]) load(env actors.Env, self actors.Address) (err error) {
-	b.s, err = b.m.Load(env, self)
+// alone reports whether nobody else can be active.
+func (c *controller) alone() bool { return len(c.w.controllers) == 1 }
+
+// speak says again and again who this is.
+func (c *controller) speak() {
+	c.say()
+	c.timer(beatEvery, "beat", c.speak)
+}
+
+func (c *controller) say() {
+	b := activation.Beat{Name: c.name, Role: activation.Standby, Applied: c.catalog.Applied(), Epoch: c.catalog.Claimed().Epoch}
+	if c.term != nil {
+		b.Role, b.Epoch = activation.Active, c.term.epoch
+	}
+	for _, o := range c.w.controllers {
+		if o != c {
+			c.w.send(&c.process, &o.process, "beat", func() { o.hear(b) })
+		}
+	}
+}
+
+func (c *controller) hear(b activation.Beat) {
+	c.watch.Hear(c.local(), b)
+	if c.term != nil && c.watch.Deposed(c.term.epoch) {
+		c.w.say("%s hears that it is deposed", c.name)
+		c.endTerm(false)
+		return
+	}
+	c.news()
+}
+
+// recover rebuilds the catalog from the newest good snapshot and the journal behind it, and then stands by.
+func (c *controller) recover(steppedDown bool) {
+	c.phase++
+	c.busy, c.catalog, c.at = true, journal.NewCatalog(), journal.Position{}
+	phase := c.phase
+	c.w.store.read(&c.process, func(log journal.Log, err error) {
+		if c.phase != phase {
+			return
+		}
+		catalog := journal.NewCatalog()
+		var from journal.Recovery
+		if err == nil {
+			from, err = journal.RecoverFrom(context.Background(), log, c.w.store.kept, catalog)
+		}
+		if err = c.judge(err); err != nil {
+			if isBroken(err) {
+				c.refuse(err)
+				return
+			}
+			c.timer(200*time.Millisecond, "recover again", func() {
+				if c.phase == phase {
+					c.recover(steppedDown)
+				}
+			})
+			return
+		}
+		if from.From.Pieces > 0 {
+			c.w.result.FromSnapshot++
+		}
+		c.w.result.Unusable += len(from.Unusable)
+		c.catalog, c.at = catalog, from.At
+		c.w.sabotageCatalog(c.catalog)
+		c.stand(steppedDown)
+	})
+}
+
+// judge forgives a gap for a while: of several servers of the journal one may know more than another.
+func (c *controller) judge(err error) error {
+	c.tried = c.local()
+	var broken *journal.Broken
+	switch {
+	case err == nil:
+		c.gap = 0
+	case errors.As(err, &broken) && broken.Defect == journal.DefectGap:
+		if c.gap == 0 {
+			c.gap = c.local()
+		}
+		if c.local()-c.gap < gapPatience {
+			return messages.Errorf(messages.CodeUnavailable, "the journal's servers do not agree yet: %s", broken.Detail)
+		}
+	}
 	return err
 }
 
-func (b *machine[S]) step(env actors.Env, msg actors.Message) (fx actors.Effects) {
-	b.s, fx = b.m.Step(env, b.s, msg)
-	return fx
+func isBroken(err error) bool {
+	var broken *journal.Broken
+	return errors.As(err, &broken)
 }
 
-func newBody(k actors.Kind) body {
-	switch k {
-	case actors.KindRegistry:
-		return &machine[*registry.State]{m: registry.Machine{}}
-	case actors.KindPlacer:
-		return &machine[*placer.State]{m: placer.Machine{}}
-	case actors.KindPartition:
-		return &machine[*partition.State]{m: partition.Machine{}}
-	case actors.KindOutbox:
-		return &machine[*outbox.State]{m: outbox.Machine{}}
+// refuse ends a process that does not trust the journal. Somebody starts it again and again.
+func (c *controller) refuse(err error) {
+	c.w.say("%s ends: %v", c.name, err)
+	if c.w.store.back == 0 {
+		c.w.violated("%s refuses a journal that nobody has damaged: %v", c.name, err)
 	}
-	return nil
+	c.w.result.Refusals++
+	c.die()
+	c.w.after(c.w.between(time.Second, 3*time.Second), "restart "+c.name, c.bootUnlessUp)
 }
 
-// start recovers the catalog from the journal, claims, and builds the actors.
-func (c *controller) start() {
-	w := c.w
-	c.begin()
-	ctx := context.Background()
-	c.catalog = journal.NewCatalog()
-	at, _, err := journal.Recover(ctx, w.store.log, c.catalog)
-	if err != nil {
-		w.violated("the journal cannot be recovered: %v", err)
+// stand begins a term as a standby.
+func (c *controller) stand(steppedDown bool) {
+	c.phase++
+	c.busy, c.leaving = false, false
+	c.w.say("%s stands by at %d", c.name, c.at.Last)
+	if c.alone() {
+		c.claim("alone")
 		return
 	}
+	c.watch.Stand(c.local(), steppedDown)
+	c.lookLoop(c.phase)
+}
+
+func (c *controller) lookLoop(phase int) {
+	if c.phase != phase {
+		return
+	}
+	c.news()
+	c.timer(standbyLook, "look", func() { c.lookLoop(phase) })
+}
+
+// news lets a standby look at what it knows.
+func (c *controller) news() {
+	if c.busy || c.term != nil {
+		return
+	}
+	c.watch.Look(c.local())
+	suspected := c.watch.Suspicion(c.local(), c.catalog.Claimed()) != ""
+	if !suspected && !c.watch.News(c.at.Last) && c.local()-c.tried < followQuiet {
+		c.consider(false)
+		return
+	}
+	c.busy = true
+	phase := c.phase
+	c.w.store.read(&c.process, func(log journal.Log, err error) {
+		if c.phase != phase {
+			return
+		}
+		c.busy = false
+		if c.follow(log, err) {
+			c.consider(suspected)
+		}
+	})
+}
+
+// follow reads on; false if this role has ended with it.
+func (c *controller) follow(log journal.Log, err error) bool {
+	if err == nil {
+		c.at, _, err = journal.Follow(context.Background(), log, c.catalog, c.at)
+	}
+	err = c.judge(err)
+	if c.gap != 0 {
+		if kept, _ := c.w.store.kept.List(context.Background()); len(kept) > 0 && kept[0].At > c.at.Last {
+			c.w.say("%s begins anew with a snapshot: the journal was cut", c.name)
+			c.recover(false)
+			return false
+		}
+	}
+	if err != nil && isBroken(err) {
+		c.refuse(err)
+		return false
+	}
+	return true
+}
+
+// consider claims the journal if whoever it names is to be replaced.
+func (c *controller) consider(suspected bool) {
+	why := ""
+	if suspected && c.gap == 0 {
+		why = c.watch.Suspicion(c.local(), c.catalog.Claimed())
+	}
+	if why == "" {
+		c.watch.Awake(c.local())
+		return
+	}
+	c.claim(why)
+}
+
+// claim appends the claim right behind what this standby has read.
+func (c *controller) claim(why string) {
 	var also []messages.Record
 	if c.catalog.Identity() == nil {
 		also = append(also, &messages.Cluster{Name: "sim", ID: "sim-1", Settings: settings})
 	}
-	at, c.epoch, err = journal.Claim(ctx, w.store.log, c.catalog, at, "c1", also...)
+	if c.w.cfg.Faults.ReuseEpoch && c.catalog.Claimed().Epoch > 1 {
+		last := c.catalog.Claimed()
+		last.Epoch--
+		c.catalog.ApplyAt(c.at, []messages.Record{&last})
+	}
+	m, err := journal.NewClaim(c.catalog, c.at, c.name, also...)
 	if err != nil {
-		w.violated("the journal cannot be claimed: %v", err)
+		c.w.violated("%s cannot claim: %v", c.name, err)
 		return
 	}
-	w.check.follow()
-	w.say("controller starts with epoch %d at %d", c.epoch, at.Last)
-	c.committer = journal.NewCommitter(at, journal.Writer{Controller: "c1", Epoch: c.epoch}, journal.Limits{})
-	c.hosts, c.commits = map[actors.Address]*host{}, map[journal.Ticket]*commit{}
-	c.requests = map[actors.RequestID]func(proto.Message){}
-	c.host(actors.Registry)
-	c.host(actors.Placer)
-	c.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
-		c.host(actors.Partition(p.ID))
-		return true
+	c.w.say("%s claims behind %d: %s", c.name, c.at.Last, why)
+	c.busy = true
+	sent, handed := c.local(), c.catalog.Claimed().Released
+	c.drive(m, claimLimit, func(err error) {
+		c.busy = false
+		if err == nil {
+			c.at = m.Position()
+			c.w.check.activated(c)
+			c.reign(m.Writer().Epoch, sent, handed)
+			return
+		}
+		c.w.result.Refused++
+		c.w.say("%s: the claim is not accepted: %v", c.name, err)
+		if isBroken(err) {
+			c.refuse(err)
+			return
+		}
+		c.watch.Refused(c.local())
+		if c.alone() {
+			c.recover(false)
+		}
 	})
 }
 
-// host brings up an actor; nil if it cannot be loaded.
-func (c *controller) host(a actors.Address) *host {
-	if h := c.hosts[a]; h != nil {
-		return h
-	}
-	h := &host{address: a, body: newBody(a.Kind)}
-	if h.body == nil || h.body.load(c.env(), a) != nil {
-		return nil
-	}
-	c.hosts[a] = h
-	c.post(h, actors.Activated{})
-	return h
-}
-
-func (c *controller) env() actors.Env {
-	return actors.Env{Now: c.w.now, WallUnixMs: c.w.now.Milliseconds(), Random: [2]uint64{c.w.rng.Uint64(), c.w.rng.Uint64()},
-		Applied: c.catalog.Applied(), Controller: c.epoch, Cluster: c.catalog}
-}
-
-// tell delivers a message of an actor or of the edge.
-func (c *controller) tell(a actors.Address, msg actors.Message) bool {
-	if a == actors.Topics {
-		c.topics(msg)
-		return true
-	}
-	h := c.hosts[a]
-	if h == nil && a.Kind == actors.KindOutbox && c.catalog.Brokers()[a.Broker] != nil {
-		h = c.host(a)
-	}
-	if h == nil {
-		return false
-	}
-	c.post(h, msg)
-	return true
-}
-
-// topics starts and ends the actors of a topic.
-func (c *controller) topics(msg actors.Message) {
-	switch m := msg.(type) {
-	case actors.EnsureTopic:
-		c.catalog.PartitionsOfTopic(m.Topic, func(p *messages.Partition) bool {
-			c.host(actors.Partition(p.ID))
-			return true
-		})
-	case actors.DropTopic:
-		for i := range int32(64) {
-			c.tell(actors.Partition(messages.PartitionID{Topic: m.Topic, Index: i}), actors.TopicDeleted{})
+// drive carries out a committer's orders until nothing is pending.
+func (c *controller) drive(m *journal.Committer, limit time.Duration, done func(error)) {
+	phase, until := c.phase, c.local()+limit
+	var next func()
+	next = func() {
+		o, ok := m.Next(c.stamp())
+		if !ok {
+			done(m.Err())
+			return
 		}
-	}
-}
-
-func (c *controller) post(h *host, msg actors.Message) {
-	h.queue = append(h.queue, msg)
-	c.plan(h)
-}
-
-func (c *controller) plan(h *host) {
-	if h.running || h.held || len(h.queue) == 0 {
-		return
-	}
-	h.running = true
-	c.timer(c.w.between(0, 200*time.Microsecond), "turn", func() { c.turn(h) })
-}
-
-// turn lets an actor decide on its next message.
-func (c *controller) turn(h *host) {
-	h.running = false
-	if h.held || len(h.queue) == 0 || c.hosts[h.address] != h {
-		return
-	}
-	msg := h.queue[0]
-	h.queue = h.queue[1:]
-	fx := h.body.step(c.env(), msg)
-	c.w.sabotageRecords(fx.Records)
-	if len(fx.Records) == 0 {
-		c.release(h, fx)
-		c.plan(h)
-		return
-	}
-	c.tickets++
-	if err := c.committer.Propose(c.tickets, fx.Records); err != nil {
-		c.w.violated("the journal refuses what %v proposes: %v", h.address, err)
-		return
-	}
-	fx.Records = nil
-	if c.w.cfg.Faults.ReleaseBeforeCommit {
-		c.release(h, fx)
-		fx = actors.Effects{}
-	}
-	h.held = true
-	c.commits[c.tickets] = &commit{h, fx}
-	c.pump()
-}
-
-// pump gives the committer's next order to the store.
-func (c *controller) pump() {
-	var stamp journal.Stamp
-	for i := range stamp.ID {
-		stamp.ID[i] = byte(c.w.rng.Uint32())
-	}
-	stamp.WallUnixMs = c.w.now.Milliseconds()
-	o, ok := c.committer.Next(stamp)
-	if !ok {
-		return
-	}
-	c.timer(o.Pause(), "order", func() { c.w.store.carryOut(&c.process, o, c.stored) })
-}
-
-// stored takes in an answer of the store: the catalog first, then what waited.
-func (c *controller) stored(r journal.Result) {
-	c.committer.Done(r)
-	for _, done := range c.committer.Committed() {
-		c.catalog.ApplyAt(done.At(), done.Records)
-		w := c.commits[done.Ticket]
-		if w == nil {
-			continue
-		}
-		delete(c.commits, done.Ticket)
-		w.host.held = false
-		c.release(w.host, w.effects)
-		c.plan(w.host)
-	}
-	if err := c.committer.Err(); err != nil {
-		c.w.violated("the only controller was deposed: %v", err)
-		return
-	}
-	c.pump()
-}
-
-// release lets the effects of a step out.
-func (c *controller) release(h *host, fx actors.Effects) {
-	for _, r := range fx.Replies {
-		c.w.check.replied(r.Body)
-		if done := c.requests[r.To]; done != nil {
-			delete(c.requests, r.To)
-			done(r.Body)
-		}
-	}
-	for _, t := range fx.Tells {
-		c.tell(t.To, t.Msg)
-	}
-	for _, b := range fx.Broadcast {
-		c.catalog.PartitionsOf(b.Broker, func(p *messages.Partition) bool {
-			c.tell(actors.Partition(p.ID), b.Msg)
-			return true
-		})
-	}
-	for _, p := range fx.Publish {
-		c.publish(p)
-	}
-	for _, wake := range fx.Wakes {
-		c.timer(wake.After, "wake", func() {
-			if c.hosts[h.address] == h {
-				c.post(h, wake.Msg)
+		c.timer(o.Pause(), "order", func() {
+			if c.phase != phase {
+				return
 			}
+			c.w.store.carryOut(&c.process, o, func(r journal.Result) {
+				if c.phase != phase {
+					return
+				}
+				m.Done(r)
+				for _, x := range m.Committed() {
+					c.catalog.ApplyAt(x.At(), x.Records)
+				}
+				if c.local() > until && !m.Idle() && m.Err() == nil {
+					done(errNoAnswer)
+					return
+				}
+				next()
+			})
 		})
 	}
-	if fx.Stop {
-		delete(c.hosts, h.address)
-	}
+	next()
 }
 
-func (c *controller) publish(p actors.Publication) {
-	switch p := p.(type) {
-	case actors.PublishLeadership:
-		c.w.check.published(p)
-		for _, client := range c.w.clients {
-			c.w.send(&c.process, &client.process, "leadership", func() { client.learn(p.Partition) })
-		}
-	case actors.PublishAssignments:
-		for _, a := range p.Assignments {
-			c.w.check.assigned(a)
-		}
-		for _, b := range c.w.brokers {
-			if b.id == p.Broker {
-				seen := &pb.Seen{ControllerEpoch: uint64(c.epoch), Sequence: uint64(c.catalog.Applied())}
-				c.w.send(&c.process, &b.process, "assignments", func() { b.feedBatch(p, seen) })
-			}
-		}
+func (c *controller) stamp() journal.Stamp {
+	var s journal.Stamp
+	for i := range s.ID {
+		s.ID[i] = byte(c.w.rng.Uint32())
 	}
+	s.WallUnixMs = c.w.now.Milliseconds()
+	return s
+}
+
+// reign begins an active term.
+func (c *controller) reign(epoch messages.ControllerEpoch, sent time.Duration, handed bool) {
+	c.phase++
+	c.w.result.Terms++
+	c.w.say("%s is active with epoch %d at %d, handed over %v", c.name, epoch, c.at.Last, handed)
+	c.term = newTerm(c, epoch)
+	c.term.start(sent, handed)
+	c.say()
+}
+
+// endTerm ends an active term and stands by again, on a catalog of its own.
+func (c *controller) endTerm(steppedDown bool) {
+	c.w.say("the term of %s with epoch %d ends", c.name, c.term.epoch)
+	c.term = nil
+	c.recover(steppedDown)
+}
+
+// stepDown hands over: nothing more is admitted, what is pending is committed, and then the journal is released.
+func (c *controller) stepDown(then func()) {
+	t := c.term
+	if t == nil || c.leaving {
+		return
+	}
+	successor := c.watch.Successor(c.local())
+	c.w.say("%s is to hand over to %q", c.name, successor)
+	c.leaving, t.closed = true, true
+	c.whenIdle(t, c.local()+stopGrace, func(idle bool) {
+		m, err := journal.NewRelease(c.catalog, successor)
+		if !idle || err != nil || m.Writer().Epoch != t.epoch {
+			c.handedOver(t, errNoAnswer, then)
+			return
+		}
+		c.drive(m, stopGrace, func(err error) { c.handedOver(t, err, then) })
+	})
+}
+
+func (c *controller) handedOver(t *term, err error, then func()) {
+	if c.term != t {
+		return
+	}
+	if c.leaving = false; err == nil {
+		c.w.result.HandOvers++
+		c.w.say("%s has handed over", c.name)
+	}
+	c.say()
+	c.endTerm(true)
+	then()
+}
+
+// whenIdle waits until nothing is pending.
+func (c *controller) whenIdle(t *term, until time.Duration, then func(bool)) {
+	if c.term != t {
+		return
+	}
+	if idle := t.committer.Idle() && len(t.commits) == 0; idle || c.local() > until {
+		t.over = true
+		then(idle)
+		return
+	}
+	c.timer(5*time.Millisecond, "drain", func() { c.whenIdle(t, until, then) })
 }

@@ -16,9 +16,9 @@ var settings = messages.Settings{
 	DefaultReplicationFactor: 3, DefaultMinISR: 2, MaxPartitionsPerTopic: 16,
 }
 
-// ask sends a request to the controller and calls done with the answer, or with nil after a while. done is called exactly
-// once, if the sender lives.
-func (w *world) ask(from *process, label string, handle func(c *controller, reply func(proto.Message)), done func(proto.Message)) {
+// ask sends a request to the subject of the active controller, which everybody hears who takes himself for that one, and
+// calls done with the first answer, or with nil after a while. done is called exactly once, if the sender lives.
+func (w *world) ask(from *process, label string, handle func(t *term, reply func(proto.Message)), done func(proto.Message)) {
 	life, answered := from.life, false
 	finish := func(m proto.Message) {
 		if !answered {
@@ -26,36 +26,39 @@ func (w *world) ask(from *process, label string, handle func(c *controller, repl
 			done(m)
 		}
 	}
-	c := w.ctl
-	w.send(from, &c.process, label, func() {
-		handle(c, func(m proto.Message) {
-			w.answer(&c.process, from, label+" reply", life, func() { finish(m) })
+	for _, c := range w.controllers {
+		w.send(from, &c.process, label, func() {
+			if c.term != nil && !c.term.closed {
+				handle(c.term, func(m proto.Message) {
+					w.answer(&c.process, from, label+" reply", life, func() { finish(m) })
+				})
+			}
 		})
-	})
+	}
 	from.timer(requestTimeout, label+" timeout", func() { finish(nil) })
 }
 
 const requestTimeout = 700e6
 
 // request registers who waits for an answer.
-func (c *controller) request(done func(proto.Message)) actors.RequestID {
-	c.asked++
-	c.requests[c.asked] = done
-	return c.asked
+func (t *term) request(done func(proto.Message)) actors.RequestID {
+	t.asked++
+	t.requests[t.asked] = done
+	return t.asked
 }
 
 // toRegistry hands a request of a broker or an operator to the registry.
-func (c *controller) toRegistry(principal string, body proto.Message, done func(proto.Message)) {
-	c.tell(actors.Registry, actors.Request{ID: c.request(done), Principal: principal, Body: body})
+func (t *term) toRegistry(principal string, body proto.Message, done func(proto.Message)) {
+	t.tell(actors.Registry, actors.Request{ID: t.request(done), Principal: principal, Body: body})
 }
 
 // toPartition hands a request about one partition to its actor.
-func (c *controller) toPartition(id messages.PartitionID, done func(proto.Message), msg func(actors.RequestID) actors.Message) {
-	r := c.request(done)
-	if !c.tell(actors.Partition(id), msg(r)) {
-		delete(c.requests, r)
+func (t *term) toPartition(id messages.PartitionID, done func(proto.Message), msg func(actors.RequestID) actors.Message) {
+	r := t.request(done)
+	if !t.tell(actors.Partition(id), msg(r)) {
+		delete(t.requests, r)
 		code := messages.CodeUnknownTopicID
-		if _, there := c.catalog.Topic(id.Topic); there {
+		if _, there := t.catalog.Topic(id.Topic); there {
 			code = messages.CodeUnavailable
 		}
 		done(&pb.IsrResult{TopicId: id.Topic.Bytes(), Partition: id.Index, Error: messages.Errorf(code, "no actor").Proto()})
@@ -63,26 +66,26 @@ func (c *controller) toPartition(id messages.PartitionID, done func(proto.Messag
 }
 
 // snapshot answers with everything that concerns a broker. The feed's position is taken first, then the catalog is read.
-func (c *controller) snapshot(q *pb.SnapshotRequest, done func(proto.Message)) {
+func (t *term) snapshot(q *pb.SnapshotRequest, done func(proto.Message)) {
 	id := messages.BrokerID(q.GetBroker())
-	r := c.request(func(m proto.Message) { done(c.page(q, m.(*pb.FeedPosition))) })
-	if !c.tell(actors.Outbox(id), actors.FeedStart{Request: r}) {
-		delete(c.requests, r)
+	r := t.request(func(m proto.Message) { done(t.page(q, m.(*pb.FeedPosition))) })
+	if !t.tell(actors.Outbox(id), actors.FeedStart{Request: r}) {
+		delete(t.requests, r)
 		done(&pb.SnapshotResponse{Error: messages.Errorf(messages.CodeUnknownBroker, "not registered").Proto()})
 	}
 }
 
-func (c *controller) page(q *pb.SnapshotRequest, feed *pb.FeedPosition) *pb.SnapshotResponse {
+func (t *term) page(q *pb.SnapshotRequest, feed *pb.FeedPosition) *pb.SnapshotResponse {
 	id := messages.BrokerID(q.GetBroker())
-	out := &pb.SnapshotResponse{Feed: feed, Seen: &pb.Seen{ControllerEpoch: uint64(c.epoch), Sequence: uint64(c.catalog.Applied())}}
-	if b := c.catalog.Brokers()[id]; b == nil || uint64(b.Epoch) != q.GetBrokerEpoch() {
+	out := &pb.SnapshotResponse{Feed: feed, Seen: &pb.Seen{ControllerEpoch: uint64(t.epoch), Sequence: uint64(t.catalog.Applied())}}
+	if b := t.catalog.Brokers()[id]; b == nil || uint64(b.Epoch) != q.GetBrokerEpoch() {
 		out.Error = messages.Errorf(messages.CodeStaleBrokerEpoch, "register again").Proto()
 		return out
 	}
-	c.catalog.PartitionsOf(id, func(p *messages.Partition) bool {
-		topic, _ := c.catalog.Topic(p.ID.Topic)
+	t.catalog.PartitionsOf(id, func(p *messages.Partition) bool {
+		topic, _ := t.catalog.Topic(p.ID.Topic)
 		a := messages.AssignmentOf(topic.Name, p)
-		c.w.check.assigned(a)
+		t.w.check.assigned(a)
 		out.Assignments = append(out.Assignments, a)
 		return true
 	})
@@ -91,13 +94,13 @@ func (c *controller) page(q *pb.SnapshotRequest, feed *pb.FeedPosition) *pb.Snap
 	})
 	for _, h := range q.GetHeld() {
 		topic, _ := messages.ParseTopicID(h.GetTopicId())
-		if d, ending := c.catalog.Deletion(topic); ending {
+		if d, ending := t.catalog.Deletion(topic); ending {
 			epochs := make([]int64, len(d.Epochs))
 			for i, e := range d.Epochs {
 				epochs[i] = int64(e)
 			}
 			out.Removals = append(out.Removals, &pb.Removal{TopicId: topic.Bytes(), PartitionEpochs: epochs})
-		} else if _, known := c.catalog.Topic(topic); !known {
+		} else if _, known := t.catalog.Topic(topic); !known {
 			out.Unknown = append(out.Unknown, topic.Bytes())
 		}
 	}

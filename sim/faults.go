@@ -13,5 +13,12 @@ type Faults struct {
 	CommitWithoutISR    bool // a leader counts its own proposals as accepted
 	ForgetLostAnswers   bool // a leader takes a proposal without an answer as refused
 	SkipProof           bool // a leader does not look at the floor before it serves
+	EndlessGrants       bool // a controller grants leases however long the journal has taken nothing
+	FenceAtOnce         bool // a new active controller fences for silence after one session
+	AppendAnywhere      bool // appends and claims do not say behind what
+	ReuseEpoch          bool // a claim takes the epoch of the one before
+	CutTooFar           bool // the journal is cut further than the snapshots reach
+	ForgetMarks         bool // a catalog that is rebuilt lacks the marks
+	ForgetSeen          bool // brokers do not say what they have seen
 	DisksLie            bool // no fault of ours: disks that claim to fsync and do not, so that a proof is needed
 }

@@ -59,7 +59,7 @@ func (b *broker) kick(leader messages.BrokerID) {
 		if h.r.Leader() != leader {
 			continue
 		}
-		if pos, ok := h.r.Position(b.w.now); ok {
+		if pos, ok := h.r.Position(b.local()); ok {
 			positions = append(positions, pos)
 		} else {
 			busy = busy || h.r.Busy()
@@ -87,7 +87,7 @@ func (b *broker) fetch(f *fetcher, positions []*pb.FetchPosition) {
 		}
 	}
 	b.w.send(&b.process, &l.process, "fetch", func() {
-		l.fetched(&parkedFetch{follower: b.id, epoch: epoch, positions: positions, until: b.w.now + fetchWait,
+		l.fetched(&parkedFetch{follower: b.id, epoch: epoch, positions: positions, until: b.local() + fetchWait,
 			reply: func(answers []*pb.PartitionFetch) {
 				b.w.answer(&l.process, &b.process, "fetch reply", life, func() {
 					finish()
@@ -102,7 +102,7 @@ func (b *broker) fetch(f *fetcher, positions []*pb.FetchPosition) {
 func (b *broker) fetchResults(asked []*pb.FetchPosition, answers []*pb.PartitionFetch) {
 	for i, res := range answers {
 		if h := b.replicas[partitionOf(asked[i].GetTopicId(), asked[i].GetPartition())]; h != nil {
-			b.run(h, h.r.FetchResult(b.w.now, asked[i], res))
+			b.run(h, h.r.FetchResult(b.local(), asked[i], res))
 		}
 	}
 }
@@ -164,11 +164,11 @@ func (b *broker) lookAt(q *parkedFetch, pos *pb.FetchPosition) (*pb.PartitionFet
 		err := messages.Errorf(messages.CodeUnknownLeaderEpoch, "no replica here")
 		return &pb.PartitionFetch{Error: err.Proto()}, true
 	}
-	ans, acts := h.r.Fetched(b.w.now, q.follower, q.epoch, pos)
+	ans, acts := h.r.Fetched(b.local(), q.follower, q.epoch, pos)
 	b.run(h, acts)
 	if ans.Partition.GetDiverging() && b.w.cfg.Faults.IgnoreDivergence {
 		if last, ok := b.lastEpochAt(p, messages.Offset(pos.GetOffset())); ok {
-			ans, acts = h.r.Fetched(b.w.now, q.follower, q.epoch, &pb.FetchPosition{TopicId: pos.TopicId, Partition: pos.Partition,
+			ans, acts = h.r.Fetched(b.local(), q.follower, q.epoch, &pb.FetchPosition{TopicId: pos.TopicId, Partition: pos.Partition,
 				LeaderEpoch: pos.LeaderEpoch, LastEpoch: last, Offset: pos.Offset})
 			b.run(h, acts)
 		}

@@ -22,7 +22,7 @@ func (w *world) nemesis(until time.Duration) {
 
 func (w *world) misfortune() {
 	b := w.brokers[w.rng.IntN(len(w.brokers))]
-	switch w.rng.IntN(14) {
+	switch w.rng.IntN(20) {
 	case 0, 1, 2:
 		w.killAndRestart(b, w.chance(0.5))
 	case 3:
@@ -37,21 +37,25 @@ func (w *world) misfortune() {
 	case 5:
 		w.pause(&b.process, w.between(100*time.Millisecond, 5*time.Second))
 	case 6:
-		w.cutFor(b.name, w.ctl.name, w.between(200*time.Millisecond, 6*time.Second))
+		w.cutFor(b.name, w.someController().name, w.between(200*time.Millisecond, 6*time.Second))
 	case 7, 8:
 		w.cutFor(b.name, w.brokers[w.rng.IntN(len(w.brokers))].name, w.between(200*time.Millisecond, 8*time.Second))
 	case 9:
 		w.isolate(b, w.between(200*time.Millisecond, 6*time.Second))
-	case 10:
-		w.restartController()
-	case 11:
+	case 10, 11, 12, 13:
+		w.troubleController(w.someController())
+	case 14:
 		w.store.stall = w.now + w.between(100*time.Millisecond, 3*time.Second)
 		w.say("the store stalls until %v", w.store.stall)
-	case 12:
+	case 15:
+		w.store.spoil()
+	case 16:
 		b.disk.slow = w.now + w.between(100*time.Millisecond, 4*time.Second)
 		w.say("the disk of %s is slow until %v", b.name, b.disk.slow)
-	case 13:
+	case 17:
 		w.operate()
+	case 18, 19:
+		w.split(w.between(500*time.Millisecond, 9*time.Second))
 	}
 }
 
@@ -108,25 +112,9 @@ func (w *world) isolate(b *broker, d time.Duration) {
 			w.cutFor(b.name, x.name, d)
 		}
 	}
-	w.cutFor(b.name, w.ctl.name, d)
-}
-
-func (w *world) restartController() {
-	c := w.ctl
-	if !c.up {
-		return
+	for _, c := range w.controllers {
+		w.cutFor(b.name, c.name, d)
 	}
-	if w.chance(0.3) {
-		w.pause(&c.process, w.between(100*time.Millisecond, 3*time.Second))
-		return
-	}
-	w.say("the controller dies")
-	c.end()
-	w.after(w.between(50*time.Millisecond, 3*time.Second), "restart controller", func() {
-		if !c.up {
-			c.start()
-		}
-	})
 }
 
 // operate does what operators and the placer do.
@@ -139,8 +127,8 @@ func (w *world) operate() {
 			name := w.topics[0]
 			w.topics = w.topics[1:]
 			w.say("topic %s is to be deleted", name)
-			w.ask(&w.operator, "delete", func(c *controller, reply func(proto.Message)) {
-				c.toRegistry("op", &pb.DeleteTopicRequest{Name: name}, reply)
+			w.ask(&w.operator, "delete", func(t *term, reply func(proto.Message)) {
+				t.toRegistry("op", &pb.DeleteTopicRequest{Name: name}, reply)
 			}, func(proto.Message) {})
 		}
 	default:
@@ -149,8 +137,8 @@ func (w *world) operate() {
 }
 
 func (w *world) preferSomebody() {
-	c := w.ctl
-	if !c.up || c.paused {
+	c := w.active()
+	if c == nil || c.paused {
 		return
 	}
 	var all []*messages.Partition
@@ -160,7 +148,7 @@ func (w *world) preferSomebody() {
 	})
 	if len(all) > 0 {
 		p := all[w.rng.IntN(len(all))]
-		c.tell(actors.Partition(p.ID), actors.PreferLeader{To: p.Replicas[w.rng.IntN(len(p.Replicas))], Reason: "sim"})
+		c.term.tell(actors.Partition(p.ID), actors.PreferLeader{To: p.Replicas[w.rng.IntN(len(p.Replicas))], Reason: "sim"})
 	}
 }
 
@@ -188,8 +176,8 @@ func (w *world) createTopic() {
 }
 
 func (w *world) requestTopic(q *pb.CreateTopicRequest, tries int) {
-	w.ask(&w.operator, "create", func(c *controller, reply func(proto.Message)) {
-		c.toRegistry("op", proto.Clone(q), reply)
+	w.ask(&w.operator, "create", func(t *term, reply func(proto.Message)) {
+		t.toRegistry("op", proto.Clone(q), reply)
 	}, func(m proto.Message) {
 		res, ok := m.(*pb.CreateTopicResponse)
 		if !ok || res.GetError() != nil {
@@ -227,9 +215,9 @@ func (w *world) mend() {
 	w.net.cut = map[[2]string]int{}
 	w.net.loss, w.net.dup, w.net.slow = 0, 0, 0
 	w.store.stall, w.store.lossy = 0, 0
-	w.ctl.resume()
-	if !w.ctl.up {
-		w.ctl.start()
+	for _, c := range w.controllers {
+		c.resume()
+		c.bootUnlessUp()
 	}
 	for _, b := range w.brokers {
 		b.resume()

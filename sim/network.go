@@ -11,11 +11,24 @@ type process struct {
 	paused bool
 	life   int
 	kept   []func() // what arrived while paused
+	// rate is how fast its monotonic clock runs: it shows rate seconds for each second. 0 is 1.
+	rate float64
 }
 
-// timer plans something in this life of the process.
+// local is what the process's monotonic clock shows.
+func (p *process) local() time.Duration {
+	if p.rate == 0 {
+		return p.w.now
+	}
+	return time.Duration(float64(p.w.now) * p.rate)
+}
+
+// timer plans something in this life of the process, after a time of its own clock.
 func (p *process) timer(d time.Duration, label string, run func()) {
 	life := p.life
+	if p.rate != 0 {
+		d = time.Duration(float64(d)/p.rate) + 1
+	}
 	p.w.after(d, p.name+" "+label, func() { p.enter(life, run) })
 }
 
@@ -65,6 +78,8 @@ func (n *network) block(from, to string, by int) {
 	}
 }
 
+func (n *network) cuts(from, to string) bool { return n.cut[[2]string{from, to}] > 0 }
+
 // send carries a message to whatever life of the receiver is up when it arrives.
 func (w *world) send(from, to *process, label string, run func()) {
 	w.carry(from, to, label, -1, run)
@@ -76,7 +91,7 @@ func (w *world) answer(from, to *process, label string, life int, run func()) {
 }
 
 func (w *world) carry(from, to *process, label string, life int, run func()) {
-	if w.net.cut[[2]string{from.name, to.name}] > 0 || w.chance(w.net.loss) {
+	if w.net.cuts(from.name, to.name) || w.chance(w.net.loss) {
 		return
 	}
 	copies := 1

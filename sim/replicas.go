@@ -54,7 +54,7 @@ func (b *broker) assign(a *pb.Assignment, first bool) {
 		a.Floor = 0
 	}
 	before := h.r.Status()
-	b.run(h, h.r.Assign(b.w.now, a, b.epoch))
+	b.run(h, h.r.Assign(b.local(), a, b.epoch))
 	if s := h.r.Status(); s.LeaderEpoch != before.LeaderEpoch {
 		b.w.say("%s is %s of %s in leader epoch %d, log end %d, mark %d", b.incarnation, s.Role, short(p), s.LeaderEpoch, s.LogEnd, s.HighWatermark)
 		b.w.check.leases()
@@ -101,7 +101,7 @@ func (b *broker) written(h *hosted) {
 		for len(h.unstored) > 0 && batchEnd(h.unstored[0]) <= l.end() {
 			h.unstored = h.unstored[1:]
 		}
-		b.run(h, h.r.Written(b.w.now, l.end(), nil))
+		b.run(h, h.r.Written(b.local(), l.end(), nil))
 		b.kick(h.r.Status().Leader)
 	}
 }
@@ -111,7 +111,7 @@ func (b *broker) truncated(h *hosted) {
 		if !b.disk.fsyncs {
 			b.disk.flush()
 		}
-		b.run(h, h.r.Truncated(b.w.now, l.state(), nil))
+		b.run(h, h.r.Truncated(b.local(), l.state(), nil))
 		b.kick(h.r.Status().Leader)
 	}
 }
@@ -135,11 +135,11 @@ func (b *broker) propose(h *hosted, a replica.Propose) {
 	}
 	b.w.say("%s proposes ISR %v of %s at %d, renewal %v", b.incarnation, memberNames(a.Proposal), short(h.id), a.Proposal.PartitionEpoch, a.Proposal.Renew)
 	if b.w.cfg.Faults.CommitWithoutISR {
-		b.run(h, h.r.ProposalAnswer(b.w.now, a.ID, &pb.IsrResult{Current: b.pretend(h, a.Proposal)}))
+		b.run(h, h.r.ProposalAnswer(b.local(), a.ID, &pb.IsrResult{Current: b.pretend(h, a.Proposal)}))
 		return
 	}
-	b.w.ask(&b.process, "isr", func(c *controller, reply func(proto.Message)) {
-		c.toPartition(h.id, reply, func(r actors.RequestID) actors.Message {
+	b.w.ask(&b.process, "isr", func(t *term, reply func(proto.Message)) {
+		t.toPartition(h.id, reply, func(r actors.RequestID) actors.Message {
 			return actors.ISRProposal{Request: r, Broker: b.id, BrokerEpoch: epoch, Proposal: a.Proposal}
 		})
 	}, func(m proto.Message) {
@@ -152,7 +152,7 @@ func (b *broker) propose(h *hosted, a replica.Propose) {
 			result = &pb.IsrResult{Error: messages.Errorf(messages.CodeIneligibleReplica, "not heard").Proto()}
 		}
 		if b.replicas[h.id] == h {
-			b.run(h, h.r.ProposalAnswer(b.w.now, a.ID, result))
+			b.run(h, h.r.ProposalAnswer(b.local(), a.ID, result))
 			b.wakeParked(h.id)
 		}
 	})
@@ -186,8 +186,8 @@ func memberNames(p *pb.IsrProposal) (out []string) {
 func (b *broker) report(h *hosted, r *pb.LeaderReport) {
 	le := messages.LeaderEpoch(r.GetLeaderEpoch())
 	epoch := b.epoch
-	b.w.ask(&b.process, "ready", func(c *controller, reply func(proto.Message)) {
-		c.toPartition(h.id, reply, func(id actors.RequestID) actors.Message {
+	b.w.ask(&b.process, "ready", func(t *term, reply func(proto.Message)) {
+		t.toPartition(h.id, reply, func(id actors.RequestID) actors.Message {
 			return actors.LeaderReport{Request: id, Broker: b.id, BrokerEpoch: epoch, Report: r}
 		})
 	}, func(m proto.Message) {
@@ -210,14 +210,14 @@ func (b *broker) report(h *hosted, r *pb.LeaderReport) {
 // checkpoint reports a mark that has moved.
 func (b *broker) checkpoint(h *hosted) {
 	r, leads := h.r.OffsetReport()
-	if !leads || b.w.now-h.reportAt < settings.Checkpoint || messages.Offset(r.GetHighWatermark()) == h.reported {
+	if !leads || b.local()-h.reportAt < settings.Checkpoint || messages.Offset(r.GetHighWatermark()) == h.reported {
 		return
 	}
-	h.reportAt, h.reported = b.w.now, messages.Offset(r.GetHighWatermark())
+	h.reportAt, h.reported = b.local(), messages.Offset(r.GetHighWatermark())
 	epoch := b.epoch
-	b.w.send(&b.process, &b.w.ctl.process, "offsets", func() {
-		b.w.ctl.tell(actors.Partition(h.id), actors.OffsetReport{Broker: b.id, BrokerEpoch: epoch, Report: r})
-	})
+	b.w.ask(&b.process, "offsets", func(t *term, _ func(proto.Message)) {
+		t.tell(actors.Partition(h.id), actors.OffsetReport{Broker: b.id, BrokerEpoch: epoch, Report: r})
+	}, func(proto.Message) {})
 }
 
 // produce takes a batch of a client.
@@ -243,8 +243,8 @@ func (b *broker) produce(p messages.PartitionID, q *pb.ProduceRequest, reply fun
 	if b.w.cfg.Faults.AckBeforeCommit {
 		acks = pb.Acks_ACKS_LEADER
 	}
-	b.run(h, h.r.Produce(b.w.now, replica.Append{Batch: sealed, Acks: acks, Ticket: h.tickets,
-		Deadline: b.w.now + time.Duration(q.GetTimeoutMs())*time.Millisecond}))
+	b.run(h, h.r.Produce(b.local(), replica.Append{Batch: sealed, Acks: acks, Ticket: h.tickets,
+		Deadline: b.local() + time.Duration(q.GetTimeoutMs())*time.Millisecond}))
 }
 
 func (b *broker) ack(h *hosted, a replica.Ack) {

@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
 )
@@ -27,7 +26,9 @@ func Run(cfg Config) (res Result) {
 		w.result.Hash, w.result.Virtual = uint64(w.hash), w.now
 		res = w.result
 	}()
-	w.ctl.start()
+	for _, c := range w.controllers {
+		c.boot()
+	}
 	for _, b := range w.brokers {
 		b.boot()
 	}
@@ -51,45 +52,19 @@ func Run(cfg Config) (res Result) {
 	return w.result
 }
 
-// goBack runs on with a journal that has forgotten every topic. Brokers that live have seen later positions, so they take
-// nothing from it; one that starts anew has not, and must still delete nothing.
-func (w *world) goBack() {
-	w.mend()
-	w.say("the store goes back")
-	w.ctl.end()
-	back := messages.Sequence(1 + len(w.brokers))
-	w.store.log.Truncate(back)
-	w.check.truth.last, w.check.truth.claim = back, 1
-	w.check.truth.brokers = map[messages.BrokerID]*messages.Broker{}
-	was := map[*hosted]string{}
-	for _, b := range w.brokers[1:] {
-		for _, p := range b.order {
-			was[b.replicas[p]] = describe(b.replicas[p].r.Status())
-		}
-	}
-	held := len(w.brokers[0].disk.current)
-	w.ctl.start()
-	w.killAndRestart(w.brokers[0], false)
-	for end := w.now + w.cfg.Quiet; w.step(end); {
-	}
-	for _, b := range w.brokers[1:] {
-		for _, p := range b.order {
-			if s := b.replicas[p].r.Status(); was[b.replicas[p]] == "" || s.Role == replica.RoleNone {
-				w.violated("%s has taken an assignment of %s from a store that went back: %s", b.incarnation, short(p), describe(s))
-			}
-		}
-	}
-	if n := len(w.brokers[0].disk.current); n < held {
-		w.violated("%s held %d replicas and holds %d", w.brokers[0].name, held, n)
-	}
-}
-
 func newWorld(cfg Config) *world {
 	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15)), hash: 14695981039346656037}
 	w.net.cut = map[[2]string]int{}
-	w.store = &store{w: w, log: journal.NewMemory()}
+	w.store = &store{w: w, log: journal.NewMemory(), kept: journal.NewMemorySnapshots()}
 	w.check = newChecker(w)
-	w.ctl = &controller{process: process{w: w, name: "ctl"}}
+	n := cfg.Controllers
+	if n <= 0 {
+		n = 2 + w.rng.IntN(2)
+	}
+	for i := range n {
+		w.controllers = append(w.controllers, &controller{process: process{w: w, name: fmt.Sprintf("ctl%d", i+1), rate: w.clockRate()},
+			catalog: journal.NewCatalog()})
+	}
 	w.operator = process{w: w, name: "op"}
 	w.operator.begin()
 	w.sendUnstored = w.chance(0.7)
@@ -97,13 +72,38 @@ func newWorld(cfg Config) *world {
 	for i := range 3 + w.rng.IntN(3) {
 		w.disks++
 		id := messages.BrokerID(fmt.Sprintf("b%d", i+1))
-		b := &broker{process: process{w: w, name: string(id)}, id: id, number: i, disk: newDisk(fmt.Sprintf("disk-%d", w.disks), powered || w.chance(0.5))}
+		b := &broker{process: process{w: w, name: string(id), rate: w.clockRate()}, id: id, number: i, disk: newDisk(fmt.Sprintf("disk-%d", w.disks), powered || w.chance(0.5))}
 		if b.disk.lies = cfg.Faults.DisksLie; b.disk.lies {
 			b.disk.fsyncs = false
 		}
 		w.brokers = append(w.brokers, b)
 	}
 	return w
+}
+
+// clockRate draws how fast a clock runs: any two differ by at most 5 %, and often by that.
+func (w *world) clockRate() float64 {
+	return []float64{slowClock, fastClock, slowClock + (fastClock-slowClock)*w.rng.Float64()}[w.rng.IntN(3)]
+}
+
+const (
+	slowClock = 0.976
+	fastClock = slowClock * 1.05
+)
+
+// sabotageCatalog lets a rebuilt catalog forget its marks, if that is the fault of the run.
+func (w *world) sabotageCatalog(c *journal.Catalog) {
+	if !w.cfg.Faults.ForgetMarks || c.Applied() == 0 {
+		return
+	}
+	var forgotten []messages.Record
+	c.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
+		q := *p
+		q.HighWatermark = 0
+		forgotten = append(forgotten, &q)
+		return true
+	})
+	c.ApplyAt(c.Position(), forgotten)
 }
 
 // sabotageRecords puts the controller's faults into the records of a step, before they are proposed.

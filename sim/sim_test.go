@@ -14,6 +14,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "run only this seed, with a trace if -v is given")
 	seeds = flag.Int("seeds", 300, "how many seeds TestSeeds runs")
 	first = flag.Uint64("first", 1, "the first seed of TestSeeds")
+	ctls  = flag.Int("controllers", 0, "how many controllers; 0 lets the seed choose 2 or 3")
 	chaos = flag.Duration("chaos", 20*time.Second, "virtual time in which things go wrong")
 )
 
@@ -21,7 +22,7 @@ func TestSeed(t *testing.T) {
 	if *seed == 0 {
 		*seed = 1
 	}
-	cfg := Config{Seed: *seed, Chaos: *chaos}
+	cfg := Config{Seed: *seed, Chaos: *chaos, Controllers: *ctls}
 	if testing.Verbose() {
 		cfg.Trace = os.Stderr
 	}
@@ -35,7 +36,7 @@ func report(t *testing.T, seed uint64, res Result) {
 		t.Errorf("seed %d: %s", seed, v)
 	}
 	if len(res.Violations) > 0 {
-		t.Errorf("repeat it with: go test ./sim -run 'TestSeed$' -seed %d -chaos %v -v", seed, *chaos)
+		t.Errorf("repeat it with: go test ./sim -run 'TestSeed$' -seed %d -chaos %v -controllers %d -v", seed, *chaos, *ctls)
 	}
 }
 
@@ -45,7 +46,7 @@ func TestSeeds(t *testing.T) {
 	var sum Result
 	failed := 0
 	for s := *first; s < *first+uint64(*seeds) && failed < 3; s++ {
-		res := Run(Config{Seed: s, Chaos: *chaos})
+		res := Run(Config{Seed: s, Chaos: *chaos, Controllers: *ctls})
 		report(t, s, res)
 		if len(res.Violations) > 0 {
 			failed++
@@ -87,6 +88,12 @@ func TestInjectedFaultsAreCaught(t *testing.T) {
 		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
 		{"4 serve without proof", Faults{SkipProof: true, DisksLie: true}, unproven},
 		{"5 tell what is not stored", Faults{ReleaseBeforeCommit: true}, "not stored"},
+		{"3 grants without end", Faults{EndlessGrants: true}, "holds a lease"},
+		{"3 fence for silence at once", Faults{FenceAtOnce: true}, "holds a lease"},
+		{"5 append without an expected end", Faults{AppendAnywhere: true}, "does not continue entry|was written by"},
+		{"2 a controller epoch twice", Faults{ReuseEpoch: true}, "which was issued before"},
+		{"1 cut the journal too far", Faults{CutTooFar: true}, "refuses a journal"},
+		{"4 a catalog without marks", Faults{ForgetMarks: true}, "the catalog of|the known mark fell"},
 	} {
 		t.Run(c.name, func(t *testing.T) { caught(t, c.faults, c.says) })
 	}
@@ -150,4 +157,13 @@ func (r *Result) add(x Result) {
 	r.Truncations += x.Truncations
 	r.Renewals += x.Renewals
 	r.Deletions += x.Deletions
+	r.Terms += x.Terms
+	r.HandOvers += x.HandOvers
+	r.Depositions += x.Depositions
+	r.Refused += x.Refused
+	r.Refusals += x.Refusals
+	r.Snapshots += x.Snapshots
+	r.Cuts += x.Cuts
+	r.FromSnapshot += x.FromSnapshot
+	r.Unusable += x.Unusable
 }

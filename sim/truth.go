@@ -20,8 +20,12 @@ type truth struct {
 	deletions  map[messages.TopicID]bool
 	topics     map[messages.TopicID]bool
 	// states has every state of a partition by its epoch.
-	states map[stateKey]*messages.Partition
-	claim  messages.ControllerEpoch
+	states  map[stateKey]*messages.Partition
+	at      journal.Position
+	claim   messages.ControllerClaimed
+	rereads messages.Sequence // up to here the journal is read a second time
+	// writers has who claimed which controller epoch.
+	writers map[messages.ControllerEpoch]string
 }
 
 type stateKey struct {
@@ -31,7 +35,8 @@ type stateKey struct {
 
 func newTruth() truth {
 	return truth{brokers: map[messages.BrokerID]*messages.Broker{}, partitions: map[messages.PartitionID]*messages.Partition{},
-		deletions: map[messages.TopicID]bool{}, topics: map[messages.TopicID]bool{}, states: map[stateKey]*messages.Partition{}}
+		deletions: map[messages.TopicID]bool{}, topics: map[messages.TopicID]bool{}, states: map[stateKey]*messages.Partition{},
+		writers: map[messages.ControllerEpoch]string{}}
 }
 
 // follow reads what the journal has got since the last call.
@@ -44,15 +49,85 @@ func (c *checker) follow() {
 			c.w.violated("entry %d of the journal: %v", seq, err)
 			return nil
 		}
-		if e.Epoch < c.truth.claim {
-			c.w.violated("entry %d was written with controller epoch %d after epoch %d", seq, e.Epoch, c.truth.claim)
-		}
-		c.truth.claim = max(c.truth.claim, e.Epoch)
+		c.entry(seq, e)
 		for _, r := range e.Records {
 			c.record(seq, r)
 		}
 		return nil
 	})
+}
+
+// entry checks invariants 2 and 5 on an entry: it continues the one before, and is of the active controller or its claim.
+func (c *checker) entry(seq messages.Sequence, e *journal.Entry) {
+	t := &c.truth
+	if seq <= t.rereads {
+		t.at = journal.Position{Last: seq, Chain: e.Chain}
+		for _, r := range e.Records {
+			if claim, ok := r.(*messages.ControllerClaimed); ok {
+				t.claim, t.writers[claim.Epoch] = *claim, claim.Controller
+			}
+		}
+		return
+	}
+	if err := e.Follows(t.at); err != nil || seq != t.at.Last+1 {
+		c.w.violated("entry %d of the journal, by %s with epoch %d, does not continue entry %d: %v", seq, e.Controller, e.Epoch, t.at.Last, err)
+	}
+	t.at = journal.Position{Last: seq, Chain: e.Chain}
+	for _, r := range e.Records {
+		claim, ok := r.(*messages.ControllerClaimed)
+		if !ok {
+			continue
+		}
+		c.w.say("@%d %s claims epoch %d, released %v", seq, claim.Controller, claim.Epoch, claim.Released)
+		if !claim.Released {
+			if by, twice := t.writers[claim.Epoch]; twice || claim.Epoch <= t.claim.Epoch {
+				c.w.violated("entry %d: %s claims controller epoch %d, which was issued before to %q; the last was %d", seq, claim.Controller, claim.Epoch, by, t.claim.Epoch)
+			}
+			t.writers[claim.Epoch] = claim.Controller
+			t.claim = *claim
+		} else if t.claim.Released {
+			c.w.violated("entry %d: epoch %d is released twice", seq, claim.Epoch)
+		}
+	}
+	if e.Epoch != t.claim.Epoch || e.Controller != t.claim.Controller || t.claim.Released {
+		c.w.violated("entry %d was written by %s with controller epoch %d after %s had claimed epoch %d (released %v)", seq, e.Controller, e.Epoch,
+			t.claim.Controller, t.claim.Epoch, t.claim.Released)
+	}
+	for _, r := range e.Records {
+		if claim, ok := r.(*messages.ControllerClaimed); ok {
+			t.claim = *claim
+		}
+	}
+}
+
+// wentBack has the checker follow a journal that has lost everything behind a position.
+func (c *checker) wentBack(to messages.Sequence) {
+	t := &c.truth
+	old := *t
+	*t = newTruth()
+	t.states, t.topics, t.deletions = old.states, old.topics, old.deletions
+	t.rereads = to
+	c.follow()
+	t.rereads = 0
+}
+
+// activated checks that the catalog of a controller that has claimed is what the journal says.
+func (c *checker) activated(ctl *controller) {
+	if ctl.catalog.Applied() != c.truth.last {
+		return // somebody has claimed behind it already
+	}
+	n := 0
+	ctl.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
+		n++
+		if want := c.truth.partitions[p.ID]; want == nil || !sameState(want, p) || want.HighWatermark != p.HighWatermark || want.LeaderProven != p.LeaderProven {
+			c.w.violated("the catalog of %s has another state of %s than the journal", ctl.name, short(p.ID))
+		}
+		return true
+	})
+	if n != len(c.truth.partitions) || len(ctl.catalog.Brokers()) != len(c.truth.brokers) {
+		c.w.violated("the catalog of %s has %d partitions and %d brokers, the journal %d and %d", ctl.name, n, len(ctl.catalog.Brokers()),
+			len(c.truth.partitions), len(c.truth.brokers))
+	}
 }
 
 func (c *checker) record(seq messages.Sequence, r messages.Record) {
@@ -66,6 +141,7 @@ func (c *checker) record(seq messages.Sequence, r messages.Record) {
 		if old == nil || old.Fenced != r.Fenced || old.Stopping != r.Stopping || old.Epoch != r.Epoch {
 			c.w.say("@%d broker %s epoch %d fenced %v (%s) stopping %v suspect %v", seq, r.ID, r.Epoch, r.Fenced, r.FencedReason, r.Stopping, r.Suspect)
 		}
+		c.fenced(old, r)
 		t.brokers[r.ID] = r
 	case *messages.Topic:
 		t.topics[r.ID] = true
@@ -77,6 +153,9 @@ func (c *checker) record(seq messages.Sequence, r messages.Record) {
 			}
 		}
 	case *messages.Partition:
+		if before := t.states[stateKey{r.ID, r.Epoch}]; before != nil && !sameState(before, r) {
+			c.w.violated("partition %s at %d: another state with partition epoch %d was stored before", short(r.ID), seq, r.Epoch)
+		}
 		if !t.deletions[r.ID.Topic] {
 			c.partition(seq, r)
 		}

@@ -16,6 +16,8 @@ type Config struct {
 	// cluster is well again, or after Quiet.
 	Chaos time.Duration
 	Quiet time.Duration // default 60 s
+	// Controllers is how many controllers there are; 0 draws 2 or 3.
+	Controllers int
 	// Trace gets a line for everything that happens, nil for none.
 	Trace io.Writer
 	// StoreGoesBack has the journal lose, at the end of the chaos, all that it got since the brokers registered, as if an old
@@ -40,6 +42,16 @@ type Result struct {
 	Truncations  int
 	Renewals     int // of partition epochs, after a proposal got lost
 	Deletions    int // of replicas
+
+	Terms        int // of active controllers
+	HandOvers    int // terms that ended with a release of the journal
+	Depositions  int // terms that ended because of a successor
+	Refused      int // claims that were not accepted
+	Refusals     int // of a journal that is not to be trusted
+	Snapshots    int
+	Cuts         int // of the journal, behind a snapshot
+	FromSnapshot int // catalogs that were rebuilt from one
+	Unusable     int // snapshots that were passed over meanwhile
 }
 
 const maxViolations = 20
@@ -53,13 +65,13 @@ type world struct {
 	rng   *rand.Rand
 	hash  hasher
 
-	check   *checker
-	store   *store
-	ctl     *controller
-	brokers []*broker
-	clients []*client
-	net     network
-	result  Result
+	check       *checker
+	store       *store
+	controllers []*controller
+	brokers     []*broker
+	clients     []*client
+	net         network
+	result      Result
 
 	operator process
 	// sendUnstored: leaders of this run let followers fetch what they have not stored yet.
