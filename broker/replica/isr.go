@@ -12,7 +12,8 @@ import (
 const (
 	proposalRetryMin = 50 * time.Millisecond
 	proposalRetryMax = 2 * time.Second
-	refusedPause     = 500 * time.Millisecond // before a member is proposed again that the controller refused
+	refusedPause     = 500 * time.Millisecond // before a member is proposed again that the controller refused; doubled each time
+	refusedPauseMax  = 8 * time.Second
 )
 
 // proposal is the one ISR change that is under way. Until its fate is known its additions count for the mark and its
@@ -21,10 +22,10 @@ type proposal struct {
 	id      uint64
 	epoch   messages.PartitionEpoch // the committed state it builds on
 	members []messages.BrokerID
-	// inFlight: the newest copy is unanswered. lost: an earlier copy was never answered, so it may still arrive.
-	inFlight, lost bool
-	// renew: it was refused, but a lost copy may not be. What is sent instead adds nobody and asks for a new partition
-	// epoch, after which no copy can be accepted; until then the additions go on counting.
+	inFlight bool // the newest copy is unanswered
+	// renew: it was refused, but another copy may not be: one that comes late, or the same one at another controller, which
+	// has succeeded the one that refused. What is sent instead adds nobody and asks for a new partition epoch, after which no
+	// copy can be accepted; until then the additions go on counting.
 	renew   bool
 	retryAt time.Duration
 	pause   time.Duration
@@ -122,7 +123,6 @@ func (r *Replica) ProposalAnswer(now time.Duration, id uint64, result *pb.IsrRes
 	}
 	p.inFlight = false
 	if result == nil {
-		p.lost = true
 		r.retry(now, p)
 		return r.take()
 	}
@@ -135,7 +135,6 @@ func (r *Replica) ProposalAnswer(now time.Duration, id uint64, result *pb.IsrRes
 		r.do(RequestSnapshot{})
 		r.retry(now, p)
 	default:
-		p.lost = p.lost || messages.Code(result.GetError().GetCode()) == messages.CodeOutcomeUnknown
 		r.retry(now, p)
 	}
 	r.advance()
@@ -143,9 +142,13 @@ func (r *Replica) ProposalAnswer(now time.Duration, id uint64, result *pb.IsrRes
 }
 
 // refused takes a proposal back that the controller has refused for one of its members. Of several that were to join it is
-// not known which one is to blame: they are proposed one by one then, so that none keeps out the others. If a copy of it got lost, that
-// copy may still arrive and be accepted, so this takes a renewal.
+// not known which one is to blame: they are proposed one by one then, so that none keeps out the others. That takes a renewal:
+// a refusal is the word of one controller about one copy.
 func (r *Replica) refused(now time.Duration, p *proposal) {
+	if p.renew {
+		r.retry(now, p)
+		return
+	}
 	var joining []*progress
 	for _, b := range p.members {
 		if f := r.leading.followers[b]; f != nil && !slices.Contains(r.isr, b) {
@@ -154,14 +157,12 @@ func (r *Replica) refused(now time.Duration, p *proposal) {
 	}
 	r.leading.oneByOne = r.leading.oneByOne || len(joining) > 1
 	if len(joining) == 1 {
-		joining[0].refusedUntil = now + refusedPause
+		f := joining[0]
+		f.refusedUntil = now + min(refusedPause<<min(f.refusals, 10), refusedPauseMax)
+		f.refusals++
 	}
-	if p.lost {
-		p.renew = true
-		r.retry(now, p)
-		return
-	}
-	r.leading.proposal = nil
+	p.renew = true
+	r.send(p)
 }
 
 func (r *Replica) retry(now time.Duration, p *proposal) {
@@ -172,7 +173,10 @@ func (r *Replica) retry(now time.Duration, p *proposal) {
 // isrCommitted follows a later partition epoch in the same leader epoch. Copies of older proposals can not be accepted
 // any more, so the committed ISR is all that counts.
 func (r *Replica) isrCommitted(now time.Duration, before []messages.BrokerID) {
-	r.leading.proposal, r.leading.oneByOne = nil, false
+	r.leading.proposal = nil
+	if !sameSet(before, r.isr) {
+		r.leading.oneByOne = false
+	}
 	for _, b := range r.replicas {
 		f := r.leading.followers[b]
 		switch {
@@ -180,7 +184,7 @@ func (r *Replica) isrCommitted(now time.Duration, before []messages.BrokerID) {
 		case f == nil:
 			r.leading.followers[b] = &progress{end: -1, caughtUp: now, everCaughtUp: slices.Contains(r.isr, b)}
 		case slices.Contains(r.isr, b) && !slices.Contains(before, b):
-			f.caughtUp, f.everCaughtUp = max(now, f.caughtUp), true
+			f.caughtUp, f.everCaughtUp, f.refusals = max(now, f.caughtUp), true, 0
 		}
 	}
 	for b := range r.leading.followers {

@@ -57,6 +57,7 @@ func TestK89RefusedFollowerHoldsNoMarkAndIsNotProposedAtOnce(t *testing.T) {
 	fetch(b, a)
 	a.answer(a.proposed("a", "b", "c"), nil, messages.CodeIneligibleReplica)
 	fetch(b, a)
+	a.answer(a.proposed("a", "b"), assignment("a", 1, 2, "a", "b"), "")
 	a.wantMark(5)
 	a.produce(2, pb.Acks_ACKS_ALL, 5)
 	fetch(b, a)
@@ -122,12 +123,31 @@ func TestK92AnswersToProposals(t *testing.T) {
 		syncUp(b, a)
 		return a, a.proposed("a", "b", "c")
 	}
-	t.Run("K92 INELIGIBLE_REPLICA reverts", func(t *testing.T) {
+	t.Run("K92 INELIGIBLE_REPLICA reverts, with a new partition epoch", func(t *testing.T) {
 		a, p := start(t)
 		a.answer(p, nil, messages.CodeIneligibleReplica)
+		renewal := a.proposed("a", "b")
+		if !renewal.Proposal.Renew || len(a.Status().Proposed) != 3 {
+			t.Fatalf("%v, pending %v", renewal, a.Status().Proposed)
+		}
+		a.answer(renewal, nil, messages.CodeIneligibleReplica) // of a controller that is about to take b out
+		if a.tick(proposalRetryMin); !a.proposed("a", "b").Proposal.Renew {
+			t.Fatal("the refused members are proposed again at the same partition epoch")
+		}
+		a.answer(renewal, assignment("a", 1, 2, "a", "b"), "")
 		if a.Status().Proposed != nil {
 			t.Fatal("still pending")
 		}
+	})
+	t.Run("K92 one controller refuses what its successor has accepted", func(t *testing.T) {
+		a, p := start(t)
+		a.produce(1, pb.Acks_ACKS_ALL, 5)
+		a.answer(p, nil, messages.CodeIneligibleReplica)
+		_, acts := a.Fetched(a.now, "b", 20, &pb.FetchPosition{LeaderEpoch: 1, LastEpoch: 1, Offset: 5})
+		a.run(acts)
+		a.wantMark(0) // c is in the committed ISR and has nothing of it
+		a.answer(a.proposed("a", "b"), assignment("a", 1, 2, "a", "b", "c"), messages.CodeStalePartitionEpoch)
+		a.wantMark(0)
 	})
 	t.Run("K92 a stale epoch without the state stays pending", func(t *testing.T) {
 		a, p := start(t)
@@ -336,10 +356,10 @@ func TestARefusedMemberDoesNotKeepOutAnother(t *testing.T) {
 	fetch(b, a) // its last word
 	fetch(c, a)
 	a.answer(a.proposed("a", "b", "c"), nil, messages.CodeIneligibleReplica)
-	a.tick(10 * time.Millisecond)
+	a.answer(a.proposed("a"), assignment("a", 1, 3, "a"), "")
 	a.answer(a.proposed("a", "b"), nil, messages.CodeIneligibleReplica)
-	a.tick(10 * time.Millisecond)
-	a.answer(a.proposed("a", "c"), assignment("a", 1, 3, "a", "c"), "")
+	a.answer(a.proposed("a"), assignment("a", 1, 4, "a"), "")
+	a.answer(a.proposed("a", "c"), assignment("a", 1, 5, "a", "c"), "")
 	a.tick(time.Second)
 	a.proposed("a", "b", "c")
 }

@@ -30,6 +30,7 @@ type progress struct {
 	lastEnd      messages.Offset // our durable end at the last fetch
 	// refusedUntil holds a follower back that the controller has refused as a member.
 	refusedUntil time.Duration
+	refusals     int // since it was in the ISR last
 }
 
 // startLeading begins the epoch at the log's end. Members of the ISR count as caught up from now on and have the whole
@@ -180,6 +181,7 @@ func (r *Replica) Fetched(now time.Duration, follower messages.BrokerID, epoch m
 	if f.brokerEpoch != epoch {
 		// Another life of the follower: what the earlier one held counts no more.
 		f.brokerEpoch, f.end, f.everCaughtUp = epoch, -1, f.everCaughtUp && slices.Contains(r.isr, follower)
+		f.refusedUntil, f.refusals = 0, 0
 	}
 	offset := messages.Offset(pos.GetOffset())
 	if !r.agrees(ans, messages.LeaderEpoch(pos.GetLastEpoch()), offset) {
