@@ -3,18 +3,22 @@
 // replicas on simulated disks, joined by a simulated network. A run of the same seed is the same to the last message.
 //
 //	world.go       the clock, the queue of events, the random source, the trace
-//	network.go     processes that live, pause and die; messages that are delayed, lost and reordered
-//	store.go       the journal's log with slow, lost and late appends
-//	controller.go  one controller process: hosts of machines, group commit, "decide, store, then act"; edge.go: its requests
+//	network.go     processes that live, pause and die, each with a clock of its own; messages that are delayed, lost and reordered
+//	store.go       the journal's log with slow, lost and late appends, times without a leader, reads that are behind, snapshots
+//	controller.go  one controller process of two or three: it stands by, claims, hands over; when, is decided by controller/activation
+//	term.go        an active controller: hosts of machines, group commit, "decide, store, then act"; edge.go: its requests;
+//	               shots.go: its snapshots
 //	broker.go      one broker process: session, lease, assignments; replicas.go: its replicas; fetch.go: replication
 //	disk.go        a broker's disk: what was not fsynced is lost with the power
 //	clients.go     producers that retry, readers that go on from where they were
-//	nemesis.go     what goes wrong, and when
+//	nemesis.go     what goes wrong, and when; trouble.go: with controllers; back.go: the store that goes back in time
 //	checker.go     the invariants, from what is stored, served and acknowledged; truth.go: what the journal says
 //	faults.go      faults of the code under test, put in on purpose to prove that the checkers see them
 //
 // The brokers' sessions are simulated, not run: package broker has them with goroutines and a real bus. What a broker
-// decides about a log is run: package replica.
+// decides about a log is run: package replica. So are the goroutines of a controller: package controller drives the same
+// activation.Watch, journal.NewClaim, journal.Follow and journal.RecoverFrom. Times are about half of the defaults; any two clocks
+// differ by up to 5 %.
 //
 // A failing seed is repeated with its trace by
 //

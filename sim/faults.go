@@ -12,6 +12,7 @@ type Faults struct {
 	EndlessLease        bool // a broker takes its lease to last ten times as long
 	CommitWithoutISR    bool // a leader counts its own proposals as accepted
 	ForgetLostAnswers   bool // a leader takes a proposal without an answer as refused
+	TrustRefusals       bool // a leader takes a proposal that one controller has refused as refused by all
 	SkipProof           bool // a leader does not look at the floor before it serves
 	EndlessGrants       bool // a controller grants leases however long the journal has taken nothing
 	FenceAtOnce         bool // a new active controller fences for silence after one session

@@ -83,6 +83,7 @@ func TestInjectedFaultsAreCaught(t *testing.T) {
 		{"3 acknowledge before commit", Faults{AckBeforeCommit: true}, lost},
 		{"3 count an unanswered shrink", Faults{CommitWithoutISR: true}, lost},
 		{"3 forget a proposal without an answer", Faults{ForgetLostAnswers: true}, lost},
+		{"3 take a refusal for the last word", Faults{TrustRefusals: true}, lost},
 		{"3 two leases", Faults{EndlessLease: true}, "both with valid leases"},
 		{"4 ignore diverging logs", Faults{IgnoreDivergence: true}, "is now"},
 		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
@@ -134,7 +135,7 @@ func TestProofHoldsWhereDisksLie(t *testing.T) {
 }
 
 func caught(t *testing.T, f Faults, says string) {
-	const limit = 150
+	const limit = 400
 	for s := uint64(1); s <= limit; s++ {
 		for _, v := range Run(Config{Seed: s, Faults: f, Quiet: 20 * time.Second}).Violations {
 			if regexp.MustCompile(says).MatchString(v) {

@@ -82,8 +82,12 @@ func (w *world) split(d time.Duration) {
 	for _, c := range w.controllers {
 		side(c.name, map[bool]float64{true: 0.7, false: 0.25}[c == active])
 	}
+	apart := 0.4
+	if w.chance(0.3) {
+		apart = 1 // a registry that misses nobody has nothing to wait for the journal with, and goes on granting
+	}
 	for _, b := range w.brokers {
-		side(b.name, 0.4)
+		side(b.name, apart)
 	}
 	w.say("%v are cut from %v for %v", far, near, d)
 	for _, a := range far {
