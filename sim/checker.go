@@ -169,7 +169,7 @@ func (c *checker) leases() {
 			if y.epoch > x.epoch {
 				x, y = y, x
 			}
-			if rec := c.truth.brokers[y.b.id]; rec != nil && (rec.Fenced || rec.Stopping || rec.Epoch > y.b.epoch) {
+			if rec := c.truth.brokers[y.b.id]; rec != nil && !c.truth.reread[y.b.id] && (rec.Fenced || rec.Stopping || rec.Epoch > y.b.epoch) {
 				c.w.violated("%s leads %s in epoch %d and %s in epoch %d, both with valid leases, and the first is fenced or stopping",
 					y.b.incarnation, short(p), y.epoch, x.b.incarnation, x.epoch)
 			}

@@ -24,6 +24,8 @@ type truth struct {
 	at      journal.Position
 	claim   messages.ControllerClaimed
 	rereads messages.Sequence // up to here the journal is read a second time
+	// reread has the brokers of which the last record is one of before the journal went back.
+	reread map[messages.BrokerID]bool
 	// writers has who claimed which controller epoch.
 	writers map[messages.ControllerEpoch]string
 }
@@ -36,7 +38,7 @@ type stateKey struct {
 func newTruth() truth {
 	return truth{brokers: map[messages.BrokerID]*messages.Broker{}, partitions: map[messages.PartitionID]*messages.Partition{},
 		deletions: map[messages.TopicID]bool{}, topics: map[messages.TopicID]bool{}, states: map[stateKey]*messages.Partition{},
-		writers: map[messages.ControllerEpoch]string{}}
+		writers: map[messages.ControllerEpoch]string{}, reread: map[messages.BrokerID]bool{}}
 }
 
 // follow reads what the journal has got since the last call.
@@ -142,6 +144,7 @@ func (c *checker) record(seq messages.Sequence, r messages.Record) {
 			c.w.say("@%d broker %s epoch %d fenced %v (%s) stopping %v suspect %v", seq, r.ID, r.Epoch, r.Fenced, r.FencedReason, r.Stopping, r.Suspect)
 		}
 		c.fenced(old, r)
+		t.reread[r.ID] = seq <= t.rereads
 		t.brokers[r.ID] = r
 	case *messages.Topic:
 		t.topics[r.ID] = true

@@ -19,9 +19,9 @@ const (
 // proposal is the one ISR change that is under way. Until its fate is known its additions count for the mark and its
 // removals do not.
 type proposal struct {
-	id      uint64
-	epoch   messages.PartitionEpoch // the committed state it builds on
-	members []messages.BrokerID
+	id       uint64
+	epoch    messages.PartitionEpoch // the committed state it builds on
+	members  []messages.BrokerID
 	inFlight bool // the newest copy is unanswered
 	// renew: it was refused, but another copy may not be: one that comes late, or the same one at another controller, which
 	// has succeeded the one that refused. What is sent instead adds nobody and asks for a new partition epoch, after which no

@@ -139,16 +139,6 @@ func TestK92AnswersToProposals(t *testing.T) {
 			t.Fatal("still pending")
 		}
 	})
-	t.Run("K92 one controller refuses what its successor has accepted", func(t *testing.T) {
-		a, p := start(t)
-		a.produce(1, pb.Acks_ACKS_ALL, 5)
-		a.answer(p, nil, messages.CodeIneligibleReplica)
-		_, acts := a.Fetched(a.now, "b", 20, &pb.FetchPosition{LeaderEpoch: 1, LastEpoch: 1, Offset: 5})
-		a.run(acts)
-		a.wantMark(0) // c is in the committed ISR and has nothing of it
-		a.answer(a.proposed("a", "b"), assignment("a", 1, 2, "a", "b", "c"), messages.CodeStalePartitionEpoch)
-		a.wantMark(0)
-	})
 	t.Run("K92 a stale epoch without the state stays pending", func(t *testing.T) {
 		a, p := start(t)
 		a.answer(p, nil, messages.CodeStalePartitionEpoch)
@@ -164,6 +154,27 @@ func TestK92AnswersToProposals(t *testing.T) {
 		if again.ID != p.ID || again.Proposal.PartitionEpoch != p.Proposal.PartitionEpoch {
 			t.Fatalf("%v after %v", again, p)
 		}
+	})
+}
+
+// A refusal is the word of one controller about one copy.
+func TestK92ARefusalIsNotTheLastWord(t *testing.T) {
+	start := func(t *testing.T) (*member, Propose) {
+		a, b, c := trio(t)
+		assignAll(assignment("a", 1, 1, "a", "b"), a, b, c)
+		syncUp(c, a)
+		syncUp(b, a)
+		return a, a.proposed("a", "b", "c")
+	}
+	t.Run("K92 one controller refuses what its successor has accepted", func(t *testing.T) {
+		a, p := start(t)
+		a.produce(1, pb.Acks_ACKS_ALL, 5)
+		a.answer(p, nil, messages.CodeIneligibleReplica)
+		_, acts := a.Fetched(a.now, "b", 20, &pb.FetchPosition{LeaderEpoch: 1, LastEpoch: 1, Offset: 5})
+		a.run(acts)
+		a.wantMark(0) // c is in the committed ISR and has nothing of it
+		a.answer(a.proposed("a", "b"), assignment("a", 1, 2, "a", "b", "c"), messages.CodeStalePartitionEpoch)
+		a.wantMark(0)
 	})
 	t.Run("K92 a refusal does not take back a copy that may still arrive", func(t *testing.T) {
 		a, p := start(t)
