@@ -26,6 +26,9 @@ func Run(cfg Config) (res Result) {
 		w.result.Hash, w.result.Virtual = uint64(w.hash), w.now
 		res = w.result
 	}()
+	if cfg.prepare != nil {
+		cfg.prepare(w)
+	}
 	for _, c := range w.controllers {
 		c.boot()
 	}
@@ -34,6 +37,10 @@ func Run(cfg Config) (res Result) {
 	}
 	w.after(3*time.Second, "first topic", w.createTopic)
 	w.after(5*time.Second, "nemesis", func() {
+		if cfg.script != nil {
+			cfg.script(w)
+			return
+		}
 		w.net.loss, w.net.dup = w.rng.Float64()*w.rng.Float64()*0.1, w.rng.Float64()*0.05
 		w.net.slow, w.net.delay = w.rng.Float64()*w.rng.Float64()*0.3, w.between(0, 2*time.Second)
 		w.store.lossy = w.rng.Float64() * w.rng.Float64() * 0.3

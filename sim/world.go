@@ -23,6 +23,8 @@ type Config struct {
 	// StoreGoesBack has the journal lose, at the end of the chaos, all that it got since the brokers registered, as if an old
 	// copy of its disk was put back. Then the run goes on for Quiet, with nothing mended.
 	StoreGoesBack bool
+	// prepare changes the world before it begins; script goes wrong in place of the nemesis, when the cluster has a topic.
+	prepare, script func(*world)
 	// Faults are put into the code under test.
 	Faults Faults
 }
