@@ -36,7 +36,7 @@ func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.Heartbea
 		if b.Fenced || ses.gone {
 			return nil, err
 		}
-		return t.lease(t.settings.Lease(), false, false), nil
+		return t.lease(t.grant(), false, false), nil
 	}
 	return t.contact(ses, b, r), nil
 }
@@ -59,11 +59,19 @@ func (t *step) contact(ses *session, b *messages.Broker, r *pb.HeartbeatRequest)
 	}
 	// In the step that begins the stop, an election may still be under way that knows nothing of it: ask again.
 	ses.mayStop = r.GetWantsStop() && fenced || stopping && (fenced || t.idle(b.ID))
-	if fenced || ses.gone || t.env.GrantUntil != 0 && t.env.Now > t.env.GrantUntil {
-		// The last: the journal takes nothing, and a successor may be fencing already whom this one would grant a lease.
+	if fenced || ses.gone {
 		return t.lease(0, fenced, ses.mayStop)
 	}
-	return t.lease(t.settings.Lease(), false, ses.mayStop)
+	return t.lease(t.grant(), false, ses.mayStop)
+}
+
+// grant is the lease that this controller may grant now: none once the journal has taken nothing for too long, because a
+// successor may be fencing already whom it would be granted to.
+func (t *step) grant() time.Duration {
+	if t.env.GrantUntil != 0 && t.env.Now > t.env.GrantUntil {
+		return 0
+	}
+	return t.settings.Lease()
 }
 
 func (t *step) beginStop(b *messages.Broker) {
