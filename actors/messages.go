@@ -116,6 +116,14 @@ type (
 		Reason     string
 	}
 
+	// FinalizeUpgrade asks that the version of the cluster be raised, and says which controllers there are. It is answered with
+	// a *pb.FinalizeUpgradeResponse.
+	FinalizeUpgrade struct {
+		Request     RequestID
+		Body        *pb.FinalizeUpgradeRequest
+		Controllers []messages.ControllerView
+	}
+
 	// Tick is the registry's clock, a wake-up of its own.
 	Tick struct{}
 

@@ -10,10 +10,7 @@ import (
 )
 
 // The protocol versions that this SDK speaks.
-const (
-	minProtocol = 1
-	maxProtocol = 1
-)
+var minProtocol, maxProtocol = uint32(messages.Known().Min), uint32(messages.Known().Max)
 
 // Option changes a default of Join or Serve.
 type Option func(*config)

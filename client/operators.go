@@ -29,6 +29,31 @@ func (c *Client) DeleteTopic(ctx context.Context, r *pb.DeleteTopicRequest) (*pb
 	return out, nil
 }
 
+// ForgetBroker ends the registration of a broker that is gone for good, and returns the revision of that. Errors:
+// UNKNOWN_BROKER, BROKER_ID_IN_USE while it may be alive, BROKER_NOT_EMPTY while it has replicas.
+func (c *Client) ForgetBroker(ctx context.Context, id messages.BrokerID, dryRun bool) (messages.Sequence, error) {
+	out := &pb.ForgetBrokerResponse{}
+	r := &pb.ForgetBrokerRequest{Name: string(id), DryRun: dryRun}
+	err := c.call(ctx, "forget the broker", c.subjects.Control(c.principal, "broker", "forget"), r, out)
+	return messages.Sequence(out.GetRevision()), err
+}
+
+// Upgrade returns which version of the cluster is finalized, and whether a later one could be.
+func (c *Client) Upgrade(ctx context.Context) (messages.UpgradeView, messages.View, error) {
+	var u messages.UpgradeView
+	v, err := c.view(ctx, "upgrade", nil, &u)
+	return u, v, err
+}
+
+// FinalizeUpgrade raises the version of the cluster, to the highest that the active controller knows where none is named. It
+// cannot be taken back. The answer has the same version twice where there was nothing to do. Errors: UPGRADE_BLOCKED, with which
+// the answer names who is in the way, UNSUPPORTED_VERSION, INVALID_REQUEST for a version below the one that is finalized.
+func (c *Client) FinalizeUpgrade(ctx context.Context, r *pb.FinalizeUpgradeRequest) (*pb.FinalizeUpgradeResponse, error) {
+	out := &pb.FinalizeUpgradeResponse{}
+	err := c.call(ctx, "finalize the upgrade", c.subjects.Control(c.principal, "upgrade", "finalize"), r, out)
+	return out, err
+}
+
 // Health returns the state of the cluster, with the envelope that says how old it is and who answered.
 func (c *Client) Health(ctx context.Context) (messages.HealthView, messages.View, error) {
 	var h messages.HealthView

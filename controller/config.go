@@ -11,6 +11,7 @@ import (
 
 	"github.com/highwater-io/highwater/journal"
 	"github.com/highwater-io/highwater/messages"
+	"github.com/highwater-io/highwater/natsbus"
 )
 
 // Config says how one controller process runs. The zero value of a field means its default.
@@ -85,6 +86,8 @@ type Config struct {
 	// Logger takes the logs of the process; the default is none. It must not write to NATS.
 	Logger *zerolog.Logger
 
+	versions      messages.VersionRange         // that are known, for tests of upgrades; default those of the build
+	release       string                        // of the build, for people
 	wrapLog       func(journal.Log) journal.Log // for faults in tests
 	wrapSnapshots func(journal.Snapshots) journal.Snapshots
 	snapshotRetry time.Duration
@@ -112,6 +115,8 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotBytes, 64<<20)
 	or(&c.SnapshotInterval, time.Hour)
 	or(&c.snapshotRetry, snapshotRetry)
+	or(&c.versions, messages.Known())
+	or(&c.release, natsbus.Version)
 	if c.Logger == nil {
 		nothing := zerolog.Nop()
 		c.Logger = &nothing

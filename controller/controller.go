@@ -39,7 +39,8 @@ type Controller struct {
 	governed chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool
-	stuck    atomic.Bool // the disk takes no writes: nothing that needs it is waited for
+	unfit    atomic.Pointer[messages.Error] // why this build must not become active
+	stuck    atomic.Bool                    // the disk takes no writes: nothing that needs it is waited for
 	stop     sync.Once
 	stopErr  error
 	done     chan struct{}
@@ -56,7 +57,8 @@ type Controller struct {
 //
 // Errors: INVALID_REQUEST for a bad configuration, with everything that is wrong; UNAVAILABLE when the data folder is in use, the
 // port is taken, or NATS does not answer; CLUSTER_MISMATCH for a journal that is not the data folder's; *journal.Broken for a
-// journal that must not be trusted; *journal.Conflict when another controller claims at the same time.
+// journal that must not be trusted; UNSUPPORTED_VERSION, of a process alone, when the build is too old for the journal;
+// *journal.Conflict when another controller claims at the same time.
 func Start(ctx context.Context, cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -165,7 +167,7 @@ func (c *Controller) now() time.Duration { return time.Since(c.origin) }
 // claim recovers the catalog and makes this controller the only writer of the journal. An empty journal becomes a new
 // cluster, unless the data folder knows better.
 func (c *Controller) claim(ctx context.Context) error {
-	catalog := journal.NewCatalog()
+	catalog := c.newCatalog()
 	from, err := c.recover(ctx, catalog)
 	if err != nil {
 		return err
@@ -250,6 +252,9 @@ func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]
 		if known.Name != c.cfg.Cluster {
 			return nil, messages.Errorf(messages.CodeClusterMismatch, "the journal is of cluster %q, not %q", known.Name, c.cfg.Cluster)
 		}
+		if err := c.checkVersion(known); err != nil {
+			return nil, err
+		}
 		if known.Settings != c.cfg.Settings && c.cfg.Settings != messages.DefaultSettings() {
 			c.log.Warn().Msg("the cluster exists already and keeps its settings; those given are not used")
 		}
@@ -262,7 +267,7 @@ func (c *Controller) identity(catalog *journal.Catalog, at journal.Position) ([]
 	if known != nil {
 		return nil, nil
 	}
-	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings, Store: newClusterID()}
+	fresh := &messages.Cluster{Name: c.cfg.Cluster, ID: newClusterID(), Settings: c.cfg.Settings, Store: newClusterID(), Version: c.cfg.versions.Max}
 	c.log.Debug().Str("cluster_id", fresh.ID).Msg("the journal is empty: a claim begins a new cluster")
 	return []messages.Record{fresh}, nil
 }

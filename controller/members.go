@@ -80,7 +80,8 @@ func (m *members) close() {
 
 // own is the beat of this process.
 func (m *members) own() activation.Beat {
-	b := activation.Beat{Name: m.c.cfg.Name, Role: activation.Standby, URL: m.c.URL()}
+	b := activation.Beat{Name: m.c.cfg.Name, Role: activation.Standby, URL: m.c.URL(), Versions: m.c.cfg.versions, Release: m.c.cfg.release,
+		Unfit: m.c.whyUnfit()}
 	if t := m.c.current(); t.catalog != nil {
 		b.Applied, b.Epoch = t.catalog.Applied(), t.catalog.Claimed().Epoch
 		if t.active {
@@ -238,7 +239,7 @@ func (m *members) list() []messages.ControllerView {
 	views := make([]messages.ControllerView, len(all))
 	for i, o := range all {
 		views[i] = messages.ControllerView{Name: o.Name, Role: string(o.Role), ControllerEpoch: o.Epoch, Applied: o.Applied, URL: o.URL,
-			AgeMs: max(0, now-o.Heard).Milliseconds()}
+			AgeMs: max(0, now-o.Heard).Milliseconds(), Versions: o.Versions.Or(), Release: o.Release, Unfit: o.Unfit}
 	}
 	return views
 }

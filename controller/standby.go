@@ -32,7 +32,8 @@ type standby struct {
 }
 
 func (c *Controller) newStandby() *standby {
-	s := &standby{c: c, catalog: journal.NewCatalog()}
+	s := &standby{c: c, catalog: c.newCatalog()}
+	c.unfit.Store(nil)
 	s.current.Store(int64(c.now()))
 	return s
 }
@@ -49,7 +50,9 @@ func (s *standby) recover(ctx context.Context) error {
 		err := s.rebuild(ctx)
 		if err == nil {
 			_, err = s.c.identity(s.catalog, s.at)
-			return err
+		}
+		if err == nil || s.c.unfitFor(err) {
+			return nil
 		}
 		if fatal(err) || ctx.Err() != nil {
 			return err
@@ -65,7 +68,7 @@ func (s *standby) recover(ctx context.Context) error {
 // rebuild begins with a catalog of its own.
 func (s *standby) rebuild(ctx context.Context) (err error) {
 	began := time.Now()
-	s.catalog = journal.NewCatalog()
+	s.catalog = s.c.newCatalog()
 	s.from, err = s.c.recover(ctx, s.catalog)
 	s.at = s.from.At
 	return s.judge(began, err)
@@ -129,12 +132,15 @@ func (s *standby) stand(ctx context.Context, steppedDown bool) (claimed, error) 
 		case <-look.C:
 		}
 		m.note((*activation.Watch).Look)
+		if s.c.whyUnfit() != "" {
+			continue
+		}
 		suspected := m.suspicion(s.catalog.Claimed()) != ""
 		if err := s.keepUp(ctx, suspected); err != nil {
 			return claimed{}, err
 		}
 		why := ""
-		if suspected && s.gap.IsZero() {
+		if suspected && s.gap.IsZero() && s.c.whyUnfit() == "" {
 			why = m.suspicion(s.catalog.Claimed()) // of whoever the journal names now
 		}
 		if why == "" {
@@ -145,6 +151,9 @@ func (s *standby) stand(ctx context.Context, steppedDown bool) (claimed, error) 
 		by, err := s.claim(ctx)
 		if err == nil {
 			return by, nil
+		}
+		if s.c.unfitFor(err) {
+			continue
 		}
 		if fatal(err) || ctx.Err() != nil {
 			return claimed{}, err
@@ -162,7 +171,7 @@ func (s *standby) keepUp(ctx context.Context, suspected bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, followLimit)
 	defer cancel()
-	if err := s.follow(ctx); err != nil {
+	if err := s.follow(ctx); err != nil && !s.c.unfitFor(err) {
 		if fatal(err) || errors.Is(err, errCut) {
 			return err
 		}

@@ -29,6 +29,8 @@ var doors = []struct {
 	{"hw.dev.brk.v1.*.removed", `{"broker":"b1"}`, messages.CodeDenied},
 	{"hw.dev.ctl.v1.*.topic.create", `{}`, messages.CodeInvalidName},
 	{"hw.dev.ctl.v1.*.topic.delete", `{"name":"nope"}`, messages.CodeUnknownTopic},
+	{"hw.dev.ctl.v1.*.broker.forget", `{"name":"nope"}`, messages.CodeUnknownBroker},
+	{"hw.dev.ctl.v1.*.upgrade.finalize", `{"version":4000000000}`, messages.CodeUnsupportedVersion},
 	{"hw.dev.ctl.v1.*.snapshot.read", `{"page":3}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.health", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.overview", `{"limit":-1}`, messages.CodeInvalidRequest},
@@ -39,6 +41,7 @@ var doors = []struct {
 	{"hw.dev.mon.v1.partitions", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.partition.*.*", ``, messages.CodeUnknownTopic},
 	{"hw.dev.mon.v1.controllers", `{"limit":-1}`, messages.CodeInvalidRequest},
+	{"hw.dev.mon.v1.upgrade", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.leadership", `{"limit":-1}`, messages.CodeInvalidRequest},
 }
 

@@ -69,6 +69,7 @@ func (c *Controller) edgeConfig(t *term) natsbus.Config {
 		Problems:       func() []messages.HealthReason { return t.problems() },
 		MaxOutstanding: c.cfg.MaxOutstanding, RequestTimeout: c.cfg.RequestTimeout,
 	}
+	cfg.Known, cfg.Controllers = c.cfg.versions, func() []messages.ControllerView { return c.itself(t) }
 	if c.members != nil {
 		cfg.Controllers = c.members.list
 		cfg.StreamReplicas = c.cfg.JournalReplicas
@@ -89,7 +90,7 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 		Logger: c.log.With().Str("part", "actors").Logger(),
 		Limits: supervisor.Limits{AppendTimeout: c.cfg.AppendTimeout, AppendLimit: c.cfg.AppendLimit},
 	}
-	sessions := registry.Machine{}
+	sessions := registry.Machine{Known: c.cfg.versions}
 	if !c.alone() {
 		config.GrantValidity, config.IdleTick = grantValidity, c.cfg.IdleTick
 		if !by.handed {
@@ -97,7 +98,7 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 		}
 	}
 	config.Machines = map[actors.Kind]supervisor.Factory{
-		actors.KindRegistry:  supervisor.Host[*registry.State](sessions),
+		actors.KindRegistry:  supervisor.Host[*registry.State](nextForms(sessions)),
 		actors.KindPlacer:    supervisor.Host[*placer.State](placer.Machine{}),
 		actors.KindPartition: supervisor.Host[*partition.State](partition.Machine{}),
 		actors.KindOutbox:    supervisor.Host[*outbox.State](outbox.Machine{}),

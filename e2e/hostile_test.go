@@ -45,6 +45,8 @@ var doors = []door{
 	{"hw.e2e.brk.v1.*.removed", "ask", (*hostile).removed},
 	{"hw.e2e.ctl.v1.*.topic.create", "ask", (*hostile).create},
 	{"hw.e2e.ctl.v1.*.topic.delete", "ask", (*hostile).remove},
+	{"hw.e2e.ctl.v1.*.broker.forget", "ask", (*hostile).forget},
+	{"hw.e2e.ctl.v1.*.upgrade.finalize", "ask", (*hostile).finalize},
 	{"hw.e2e.ctl.v1.*.snapshot.read", "read", (*hostile).snapshotRead}, // the first question begins an export
 	{"hw.e2e.mon.v1.controllers", "read", nil},
 	{"hw.e2e.mon.v1.health", "read", nil},
@@ -55,6 +57,7 @@ var doors = []door{
 	{"hw.e2e.mon.v1.topic.*", "read", nil},
 	{"hw.e2e.mon.v1.partitions", "read", nil},
 	{"hw.e2e.mon.v1.partition.*.*", "read", nil},
+	{"hw.e2e.mon.v1.upgrade", "read", nil},
 	{"hw.e2e.mon.v1.leadership", "read", nil},
 	{"hw.e2e.dat.v1.*.*.*.*.*", "ask", (*hostile).data},
 	{"hw.e2e.rep.v1.*.*", "ask", (*hostile).replicaFetch},
@@ -283,6 +286,16 @@ func (h *hostile) create(string) proto.Message {
 
 func (h *hostile) remove(string) proto.Message {
 	list := []*pb.DeleteTopicRequest{{}, {Name: "nope"}, {Name: "*"}, {Name: dotted, TopicId: []byte("sixteen bytes id")}, {Name: dotted, TopicId: []byte{1}}}
+	return list[h.rng.IntN(len(list))]
+}
+
+func (h *hostile) forget(string) proto.Message {
+	list := []*pb.ForgetBrokerRequest{{}, {Name: "b1"}, {Name: "*"}, {Name: "nope"}, {Name: strings.Repeat("b", 65)}, {Name: "b2", DryRun: true}}
+	return list[h.rng.IntN(len(list))]
+}
+
+func (h *hostile) finalize(string) proto.Message {
+	list := []*pb.FinalizeUpgradeRequest{{Version: 1 << 31}, {Version: 2}, {Version: 1<<32 - 1, DryRun: true}}
 	return list[h.rng.IntN(len(list))]
 }
 

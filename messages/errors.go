@@ -28,6 +28,8 @@ const (
 	CodeClusterMismatch          Code = "CLUSTER_MISMATCH"
 	CodeBrokerIDInUse            Code = "BROKER_ID_IN_USE"
 	CodeUnsupportedVersion       Code = "UNSUPPORTED_VERSION"
+	CodeUpgradeBlocked           Code = "UPGRADE_BLOCKED"
+	CodeBrokerNotEmpty           Code = "BROKER_NOT_EMPTY"
 	CodeStaleBrokerEpoch         Code = "STALE_BROKER_EPOCH"
 	CodeNotActiveController      Code = "NOT_ACTIVE_CONTROLLER"
 	CodeFencedLeaderEpoch        Code = "FENCED_LEADER_EPOCH"
@@ -76,7 +78,9 @@ var Codes = []CodeInfo{
 	{CodeUnknownBroker, false, "no broker is registered under this id", "see `highwater broker list`"},
 	{CodeClusterMismatch, false, "the data folder or the request belongs to another cluster or broker", "point the broker to its own cluster and data folder"},
 	{CodeBrokerIDInUse, true, "another live process holds this broker id", "stop it, or wait until its session has ended"},
-	{CodeUnsupportedVersion, false, "the protocol versions have none in common", "upgrade the older side; both ranges are in the message"},
+	{CodeUnsupportedVersion, false, "a build is too old, or too new, for what it is to read or to speak with", "upgrade the older side; both ranges are in the message"},
+	{CodeUpgradeBlocked, false, "a version cannot be finalized while somebody does not know it", "see `highwater cluster upgrade status`"},
+	{CodeBrokerNotEmpty, false, "the broker has replicas, so it cannot be forgotten", "delete the topics or bring the broker back; see `highwater partition list --broker`"},
 	{CodeStaleBrokerEpoch, false, "a newer registration of this broker exists, or this one has ended", "register again"},
 	{CodeNotActiveController, true, "the request knows of newer state than this controller, or the controller is not active", "ask again; another controller may answer"},
 	{CodeFencedLeaderEpoch, false, "the leader epoch is older than the current one", "wait for the new assignment or leadership"},

@@ -35,6 +35,10 @@ type ControllerView struct {
 	Applied         Sequence        `json:"applied"` // the journal position of its catalog
 	URL             string          `json:"url"`     // of its own NATS server, or where it is connected to
 	AgeMs           int64           `json:"age_ms"`  // since it was heard last
+	Versions        VersionRange    `json:"versions"`
+	Release         string          `json:"release,omitempty"`
+	// Unfit says why it must not become active, as that it is too old for the journal; empty if it may.
+	Unfit string `json:"unfit,omitempty"`
 }
 
 // HealthView is the data of mon.v1.health.
@@ -51,7 +55,9 @@ type HealthView struct {
 
 // HealthReason is one thing that is not as it should be.
 type HealthReason struct {
-	Code   string `json:"code"` // UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED
+	// Code is UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED,
+	// CONTROLLER_TOO_OLD, or one of the process that answers.
+	Code   string `json:"code"`
 	Count  int    `json:"count"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -109,6 +115,7 @@ type BrokerView struct {
 	FencedReason        string            `json:"fenced_reason,omitempty"`
 	HeartbeatAgeMs      *int64            `json:"heartbeat_age_ms"` // null: not heard by this controller
 	Version             string            `json:"version"`
+	Speaks              VersionRange      `json:"protocol_versions"`
 	Partitions          []PartitionView   `json:"partitions,omitempty"` // mon.v1.broker.<id> only
 	PartitionsRemaining int               `json:"partitions_remaining,omitempty"`
 }

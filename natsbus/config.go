@@ -23,6 +23,8 @@ type Catalog interface {
 	Topics(f func(*messages.Topic) bool)
 	Partitions(f func(*messages.Topic, *messages.Partition) bool)
 	PartitionsOfTopic(id messages.TopicID, f func(*messages.Partition) bool)
+	// UnknownRecords are those of later versions.
+	UnknownRecords() []*messages.UnknownRecord
 }
 
 // Tree is where the actors are. Tell never blocks; an error means that the message was not taken.
@@ -55,6 +57,8 @@ type Config struct {
 	Standby *Standby
 	// Controllers lists the controller processes that this one knows of; nil knows itself alone.
 	Controllers func() []messages.ControllerView
+	// Known are the versions that this process knows; default those of the build.
+	Known messages.VersionRange
 	// StreamReplicas is how many servers keep the stream of last leadership values if it is made now; default 1. With more
 	// than one it is seen to after the edge has been opened, because its leader may have died with the last controller.
 	StreamReplicas int
@@ -105,9 +109,13 @@ func (c *Config) setDefaults() {
 			return func([]messages.BrokerID) bool { return false }
 		}
 	}
+	if c.Known == (messages.VersionRange{}) {
+		c.Known = messages.Known()
+	}
 	if c.Controllers == nil {
 		c.Controllers = func() []messages.ControllerView {
-			return []messages.ControllerView{{Name: c.Controller, Role: "active", ControllerEpoch: c.Epoch, Applied: c.Catalog.Applied()}}
+			return []messages.ControllerView{{Name: c.Controller, Role: "active", ControllerEpoch: c.Epoch, Applied: c.Catalog.Applied(),
+				Versions: c.Known, Release: Version}}
 		}
 	}
 	if c.Problems == nil {

@@ -105,6 +105,11 @@ func (f *fakeTree) messages() []told {
 // agree answers every request with success.
 func (f *fakeTree) agree(_ actors.Address, msg actors.Message) error {
 	switch m := msg.(type) {
+	case actors.FinalizeUpgrade:
+		if len(m.Controllers) == 0 {
+			return messages.Errorf(messages.CodeInternal, "no controllers are named")
+		}
+		f.edge.Reply(actors.Reply{To: m.Request, Body: success(m.Body)})
 	case actors.Request:
 		f.edge.Reply(actors.Reply{To: m.ID, Body: success(m.Body)})
 	case actors.ISRProposal:
@@ -129,6 +134,10 @@ func success(body proto.Message) proto.Message {
 		return &pb.CreateTopicResponse{Name: m.GetName(), Revision: 9}
 	case *pb.DeleteTopicRequest:
 		return &pb.DeleteTopicResponse{Revision: 10}
+	case *pb.ForgetBrokerRequest:
+		return &pb.ForgetBrokerResponse{Revision: 10}
+	case *pb.FinalizeUpgradeRequest:
+		return &pb.FinalizeUpgradeResponse{Revision: 10}
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ func endpoints() []endpoint {
 		{"partitions", "partitions", (*Edge).viewPartitions},
 		{"partition", "partition.*.*", (*Edge).viewPartition},
 		{"controllers", "controllers", (*Edge).viewControllers},
+		{"upgrade", "upgrade", (*Edge).viewUpgrade},
 		{"leadership", "leadership", (*Edge).viewLeadership},
 	}
 }

@@ -49,6 +49,12 @@ func verbs(s messages.Subjects) []*verb {
 		{subject: s.ControlWildcard("topic", "delete"), principal: ofOperator, textual: true, serve: (*Edge).toRegistry,
 			request: func() proto.Message { return new(pb.DeleteTopicRequest) },
 			failure: func(e *pb.Error) proto.Message { return &pb.DeleteTopicResponse{Error: e} }},
+		{subject: s.ControlWildcard("broker", "forget"), principal: ofOperator, textual: true, serve: (*Edge).toRegistry,
+			request: func() proto.Message { return new(pb.ForgetBrokerRequest) },
+			failure: func(e *pb.Error) proto.Message { return &pb.ForgetBrokerResponse{Error: e} }},
+		{subject: s.ControlWildcard("upgrade", "finalize"), principal: ofOperator, textual: true, serve: (*Edge).finalizeUpgrade,
+			request: func() proto.Message { return new(pb.FinalizeUpgradeRequest) },
+			failure: func(e *pb.Error) proto.Message { return &pb.FinalizeUpgradeResponse{Error: e} }},
 	}
 }
 

@@ -118,6 +118,8 @@ func (e *Edge) healthView() messages.HealthView {
 	reason(false, "BROKER_FENCED", v.Brokers.Fenced, strings.Join(messages.BrokerStrings(v.Brokers.IDs), ", "))
 	reason(false, "BROKER_UNRESPONSIVE", v.Brokers.Unresponsive,
 		strings.Join(messages.BrokerStrings(v.Brokers.UnresponsiveIDs), ", ")+": alive, but not doing what they are told")
+	old, why := e.unfit()
+	reason(false, "CONTROLLER_TOO_OLD", len(old), why)
 	reason(false, "RACK_VIOLATION", v.Partitions.RackViolation, "partitions that could be spread better over the racks")
 	switch {
 	case unhealthy:
@@ -206,7 +208,7 @@ func (e *Edge) brokerView(b *messages.Broker, l load) messages.BrokerView {
 	return messages.BrokerView{
 		ID: b.ID, State: e.brokerState(b), Rack: b.Rack, Host: b.Host, PID: b.PID, Epoch: b.Epoch, Incarnation: b.Incarnation,
 		Storage: b.Storage, Fsyncs: b.Fsyncs, Weight: b.Weight, Endpoints: endpoints, Leaders: l.leaders, Replicas: l.replicas,
-		InSync: l.inSync, FencedReason: b.FencedReason, HeartbeatAgeMs: e.heard.age(b.ID, time.Now()), Version: b.Version,
+		InSync: l.inSync, FencedReason: b.FencedReason, HeartbeatAgeMs: e.heard.age(b.ID, time.Now()), Version: b.Version, Speaks: b.Speaks.Or(),
 	}
 }
 

@@ -83,6 +83,12 @@ type (
 	// ControllerStalled says that the registry's clock came late, so that everyone was given a fresh session.
 	ControllerStalled struct{ Late time.Duration }
 
+	// UpgradeFinalized says that the version of the cluster has been raised.
+	UpgradeFinalized struct{ From, To messages.Version }
+
+	// BrokerForgotten says that a registration has ended for good.
+	BrokerForgotten struct{ Broker messages.BrokerID }
+
 	// MessageIgnored says that a message came that the registry does not know.
 	MessageIgnored struct{ Kind string }
 )
@@ -122,6 +128,12 @@ func (TopicDeletionFinished) EventName() string { return "topic.deletion_finishe
 
 // EventName returns "controller.stalled".
 func (ControllerStalled) EventName() string { return "controller.stalled" }
+
+// EventName returns "upgrade.finalized".
+func (UpgradeFinalized) EventName() string { return "upgrade.finalized" }
+
+// EventName returns "broker.forgotten".
+func (BrokerForgotten) EventName() string { return "broker.forgotten" }
 
 // EventName returns "message.ignored".
 func (MessageIgnored) EventName() string { return "message.ignored" }

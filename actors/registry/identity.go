@@ -22,10 +22,8 @@ func (t *step) identify(r *pb.RegisterRequest) (*messages.Broker, *messages.Erro
 			return nil, messages.AsError(err)
 		}
 	}
-	if low, high := r.GetMinProtocol(), r.GetMaxProtocol(); low > ProtocolVersion || high < ProtocolVersion {
-		return nil, messages.Errorf(messages.CodeUnsupportedVersion,
-			"the broker speaks protocol versions %d to %d, this controller %d to %d",
-			low, high, ProtocolVersion, ProtocolVersion)
+	if err := t.checkProtocol(r.GetMinProtocol(), r.GetMaxProtocol()); err != nil {
+		return nil, err
 	}
 	if id := r.GetClusterId(); id != "" && id != t.cluster.ID {
 		return nil, messages.Errorf(messages.CodeClusterMismatch,

@@ -26,6 +26,7 @@ const (
 	maxAnswerLines       = 200    // of explanation, and of warnings
 	maxEpochsRewritten   = 50_000 // partition epochs in the deletions that one step writes again
 	maxFencesPerStep     = 64     // brokers fenced for silence in one entry; the next step follows at once
+	maxBlockers          = 1000   // named in one answer about an upgrade
 	maxHoldouts          = 256    // partitions reminded by one heartbeat
 )
 

@@ -7,14 +7,13 @@ import (
 	"github.com/highwater-io/highwater/messages"
 )
 
-// ProtocolVersion is the one version of the broker protocol that this controller speaks.
-const ProtocolVersion = 1
-
 // Machine decides about brokers and topics. The zero value is ready.
 type Machine struct {
 	// GrantValidity is for how long after its last append a predecessor that was cut off may have gone on granting leases.
 	// The first sessions after an activation are longer by it. 0 where no predecessor can be alive.
 	GrantValidity time.Duration
+	// Known are the versions that this controller knows; the zero value stands for those of the build.
+	Known messages.VersionRange
 }
 
 var _ actors.Machine[*State] = Machine{}

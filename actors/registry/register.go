@@ -46,7 +46,7 @@ func (t *step) register(principal string, r *pb.RegisterRequest) (*pb.RegisterRe
 	}
 	return &pb.RegisterResponse{
 		ClusterId: t.cluster.ID, BrokerEpoch: uint64(b.Epoch), Settings: messages.SettingsToProto(t.settings),
-		Seen: t.seen(), Protocol: ProtocolVersion,
+		Seen: t.seen(), Protocol: uint32(t.cluster.FinalizedVersion()),
 	}, nil
 }
 

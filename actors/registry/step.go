@@ -21,11 +21,12 @@ type step struct {
 	settings messages.Settings
 	brokers  map[messages.BrokerID]*messages.Broker
 	fx       actors.Effects
+	known    messages.VersionRange
 }
 
 // Step decides on one message.
 func (m Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, actors.Effects) {
-	t := &step{env: env, state: s, cluster: env.Cluster.Identity(), brokers: env.Cluster.Brokers()}
+	t := &step{env: env, state: s, cluster: env.Cluster.Identity(), brokers: env.Cluster.Brokers(), known: m.known()}
 	if t.cluster == nil {
 		panic(messages.Errorf(messages.CodeInternal, "the cluster has lost its identity"))
 	}
@@ -42,6 +43,8 @@ func (m Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, act
 		t.disconnected(msg)
 	case actors.GraceEnded:
 		t.graceEnded(msg)
+	case actors.FinalizeUpgrade:
+		t.reply(msg.Request, t.finalize(msg))
 	case actors.Placement:
 		t.placed(msg)
 	default:
@@ -74,6 +77,12 @@ func (t *step) request(r actors.Request) {
 		} else if out != nil {
 			t.reply(r.ID, out)
 		}
+	case *pb.ForgetBrokerRequest:
+		out, err := t.forget(body)
+		if err != nil {
+			out = &pb.ForgetBrokerResponse{Error: err.Proto()}
+		}
+		t.reply(r.ID, out)
 	case *pb.DeleteTopicRequest:
 		out, err := t.deleteTopic(body)
 		if err != nil {

@@ -35,7 +35,7 @@ type brokerFlags struct {
 
 func (a *app) brokerCommand() *cobra.Command {
 	c := a.brokerRun("broker", "List and describe brokers, or run the reference broker")
-	c.AddCommand(a.brokerRun("run", "Run one reference broker until SIGTERM"), a.brokerList(), a.brokerDescribe())
+	c.AddCommand(a.brokerRun("run", "Run one reference broker until SIGTERM"), a.brokerList(), a.brokerDescribe(), a.brokerForget())
 	return c
 }
 

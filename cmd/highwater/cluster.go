@@ -45,7 +45,7 @@ func (a *app) clusterCommand() *cobra.Command {
 				return a.print(v, describeTable(o, v))
 			})
 		},
-	}, a.snapshotCommand())
+	}, a.snapshotCommand(), a.upgradeCommand())
 	return c
 }
 

@@ -8,7 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/highwater-io/highwater/client"
+	"github.com/highwater-io/highwater/messages"
 )
+
+// controllerState is ok, or why the controller must not become active.
+func controllerState(c messages.ControllerView) string {
+	if c.Unfit != "" {
+		return "TOO OLD: " + printable(c.Unfit)
+	}
+	return "ok"
+}
 
 func (a *app) controllerCommand() *cobra.Command {
 	c := &cobra.Command{Use: "controller", Short: "Which controller is active, and which stand by", Args: cobra.NoArgs}
@@ -20,10 +29,10 @@ func (a *app) controllerCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := rows{header: []string{"name", "role", "epoch", "applied", "heard", "url"}}
+				t := rows{header: []string{"name", "role", "epoch", "applied", "heard", "versions", "state", "url"}}
 				for _, x := range list {
 					heard := (time.Duration(x.AgeMs) * time.Millisecond).String() + " ago"
-					t.cells = append(t.cells, []any{x.Name, x.Role, x.ControllerEpoch, x.Applied, heard, orDash(x.URL)})
+					t.cells = append(t.cells, []any{x.Name, x.Role, x.ControllerEpoch, x.Applied, heard, x.Versions, controllerState(x), orDash(x.URL)})
 					t.names = append(t.names, x.Name)
 				}
 				return a.print(list, t)

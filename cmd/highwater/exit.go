@@ -118,7 +118,8 @@ func exitCodeOf(c messages.Code) int {
 		return exitDenied
 	case messages.CodeUnknownTopic, messages.CodeUnknownTopicID, messages.CodeUnknownPartition, messages.CodeUnknownBroker:
 		return exitNotFound
-	case messages.CodeTopicExists, messages.CodeBrokerIDInUse, messages.CodeClusterMismatch:
+	case messages.CodeTopicExists, messages.CodeBrokerIDInUse, messages.CodeClusterMismatch,
+		messages.CodeUpgradeBlocked, messages.CodeBrokerNotEmpty:
 		return exitConflict
 	}
 	return exitFailed

@@ -187,7 +187,7 @@ func (a *app) topicDelete() *cobra.Command {
 	c := &cobra.Command{
 		Use: "delete TOPIC", Short: "Delete a topic and what brokers hold of it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !dryRun && !a.confirmed(args[0]) {
+			if !yes && !dryRun && !a.confirmed("This deletes the records of topic "+printable(args[0])+". Type its name to confirm: ", args[0]) {
 				return usage("deleting topic %s deletes its records; confirm with --yes", args[0])
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -209,12 +209,12 @@ func (a *app) topicDelete() *cobra.Command {
 	return c
 }
 
-// confirmed asks a person on a terminal to type a name again. Nobody else is asked.
-func (a *app) confirmed(name string) bool {
+// confirmed asks a person on a terminal to type a word. Nobody else is asked.
+func (a *app) confirmed(prompt, word string) bool {
 	if !isTerminal(a.in) || !isTerminal(a.err) {
 		return false
 	}
-	fmt.Fprintf(a.err, "This deletes the records of topic %s. Type its name to confirm: ", printable(name))
+	fmt.Fprint(a.err, prompt)
 	line, err := bufio.NewReader(a.in).ReadString('\n')
-	return err == nil && strings.TrimSpace(line) == name
+	return err == nil && strings.TrimSpace(line) == word
 }

@@ -26,6 +26,10 @@ type Beat struct {
 	URL     string                   `json:"url"`
 	Server  string                   `json:"server_id,omitempty"` // the connection that it speaks through
 	Client  uint64                   `json:"client_id,omitempty"`
+	// Versions are what it knows, Release what it says of its build; Unfit says why it must not become active, if so.
+	Versions messages.VersionRange `json:"versions"`
+	Release  string                `json:"release,omitempty"`
+	Unfit    string                `json:"unfit,omitempty"`
 }
 
 // Member is what is known of another process.
@@ -170,7 +174,7 @@ func (w *Watch) Deposed(epoch messages.ControllerEpoch) bool {
 func (w *Watch) Successor(now time.Duration) string {
 	var best *Member
 	for _, m := range w.others {
-		if m.Lost || m.Role != Standby || now-m.Heard >= w.cfg.Suspicion {
+		if m.Lost || m.Role != Standby || m.Unfit != "" || now-m.Heard >= w.cfg.Suspicion {
 			continue
 		}
 		if best == nil || m.Applied > best.Applied || m.Applied == best.Applied && m.Name < best.Name {
