@@ -57,7 +57,8 @@ type (
 
 // Messages to partitions from elsewhere.
 type (
-	// PreferLeader is the placer's hint: lead from To if it is in the ISR and may lead. No change otherwise.
+	// PreferLeader is the placer's hint: lead from To if it is in the ISR and may lead. No change otherwise. A leader that is
+	// well is asked to resign first.
 	PreferLeader struct {
 		To     messages.BrokerID
 		Reason string
@@ -65,6 +66,9 @@ type (
 
 	// LeaderDeadline is a partition's own wake-up: the leader of that epoch should have proven itself by now.
 	LeaderDeadline struct{ Epoch messages.LeaderEpoch }
+
+	// HandoverDeadline is another one: the leader of that epoch should have resigned by now.
+	HandoverDeadline struct{ Epoch messages.LeaderEpoch }
 
 	// TopicDeleted ends a partition's actor. The deletion is committed.
 	TopicDeleted struct{}

@@ -17,6 +17,8 @@ type change struct {
 	prefer messages.BrokerID
 	// unseat: another ISR member leads, if there is one that may.
 	unseat bool
+	// resigned: the present leader has given up its epoch. It is as good as before, but needs a new one.
+	resigned bool
 	// renew: a new partition epoch is wanted, even if nothing else changes.
 	renew bool
 	// why goes on record as the reason if the leader changes, and into the event if the ISR does. Empty: the states of the
@@ -138,6 +140,7 @@ func (t *turn) offline() Offline {
 // the same assignment, which nobody changes.
 func (t *turn) assign(replicas []messages.BrokerID) {
 	a := messages.AssignmentOf(t.topic, t.record)
+	a.Resign = t.handover != nil && t.handover.epoch == t.record.LeaderEpoch
 	if t.fx.Tells == nil {
 		t.fx.Tells = make([]actors.Tell, 0, len(replicas))
 	}

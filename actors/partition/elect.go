@@ -20,7 +20,7 @@ func (d *decision) elect() {
 		candidates = []messages.BrokerID{d.change.prefer}
 	case stays && d.unseat && len(d.next.ISR) > 1:
 		candidates = slices.DeleteFunc(slices.Clone(d.next.ISR), func(b messages.BrokerID) bool { return b == old })
-	case stays:
+	case stays && !d.resigned:
 		return
 	}
 	d.next.Leader = d.best(candidates)

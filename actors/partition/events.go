@@ -56,6 +56,12 @@ type (
 		LogEnd, Floor messages.Offset
 	}
 
+	// LeaderResigned says that a leader has given up its epoch, as it was asked to.
+	LeaderResigned struct {
+		Leader messages.BrokerID
+		Epoch  messages.LeaderEpoch
+	}
+
 	// HighWatermarkRegression is evidence of a fault: a leader told a lower mark than one that was told before.
 	HighWatermarkRegression struct {
 		Leader          messages.BrokerID
@@ -112,6 +118,9 @@ func (LeaderUnproven) EventName() string { return "partition.leader_unproven" }
 
 // EventName returns partition.leader_declined.
 func (LeaderDeclined) EventName() string { return "partition.leader_declined" }
+
+// EventName returns partition.leader_resigned.
+func (LeaderResigned) EventName() string { return "partition.leader_resigned" }
 
 // EventName returns partition.hwm_regression.
 func (HighWatermarkRegression) EventName() string { return "partition.hwm_regression" }

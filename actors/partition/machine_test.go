@@ -109,7 +109,7 @@ func TestTheDefaultsHoldWhereTheClusterHasNoSettings(t *testing.T) {
 
 func TestEventsHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, e := range []actors.Event{LeaderChanged{}, ISRChanged{}, Offline{}, Recovered{}, LeaderProven{}, LeaderUnproven{}, LeaderDeclined{},
+	for _, e := range []actors.Event{LeaderChanged{}, ISRChanged{}, Offline{}, Recovered{}, LeaderProven{}, LeaderUnproven{}, LeaderDeclined{}, LeaderResigned{},
 		HighWatermarkRegression{}, PreferenceRefused{}, RequestRefused{}, StateRepaired{}, Ended{}} {
 		name := e.EventName()
 		if seen[name] || !strings.HasPrefix(name, "partition.") {

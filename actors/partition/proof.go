@@ -29,6 +29,9 @@ func (t *turn) report(m actors.LeaderReport) {
 		}
 		t.decline(m.Broker, end, why)
 		t.answer(m.Request)
+	case r.GetResigned():
+		t.resignation(messages.Offset(r.GetHighWatermark()))
+		t.answer(m.Request)
 	case end < floor && !t.record.LeaderProven: // else the report is older than a mark that this leader has told since
 		t.decline(m.Broker, end, fmt.Sprintf("the log of leader %s ends at %d, below the floor %d", m.Broker, end, floor))
 		t.refuse(m.Request, m.Broker, messages.Errorf(messages.CodeFencedLeaderEpoch,
@@ -59,7 +62,7 @@ func (t *turn) checkReport(m actors.LeaderReport) *messages.Error {
 		return messages.Errorf(messages.CodeInvalidRequest, "a log end of %d and a high-water mark of %d cannot be",
 			r.GetLogEnd(), r.GetHighWatermark())
 	}
-	if !t.mayLead(m.Broker) {
+	if !r.GetResigned() && !t.mayLead(m.Broker) {
 		return messages.Errorf(messages.CodeBrokerFenced, "broker %s may not lead at the moment", m.Broker)
 	}
 	return nil

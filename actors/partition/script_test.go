@@ -18,6 +18,7 @@ type script struct {
 	state   *State
 	now     time.Duration
 	wake    *actors.Wake // the last deadline that was set
+	resign  *actors.Wake // the last deadline for a leader to resign
 	request actors.RequestID
 	last    actors.Effects // of the last step
 }
@@ -148,6 +149,12 @@ func (s *script) message(verb string, a args) (actors.Message, error) {
 		return actors.PreferLeader{To: id, Reason: strings.Join(a.words[1:], " ")}, nil
 	case "deadline":
 		return s.deadline(a)
+	case "handover-deadline":
+		if s.resign == nil {
+			return nil, fmt.Errorf("nobody was asked to resign")
+		}
+		s.now += s.resign.After
+		return s.resign.Msg, nil
 	case "delete":
 		s.cluster.topic = nil
 		return actors.TopicDeleted{}, nil
@@ -191,9 +198,9 @@ func (s *script) brokerSays(verb string, a args) (actors.Message, error) {
 		return actors.ISRProposal{Request: s.request, Broker: from, BrokerEpoch: epoch, Proposal: &pb.IsrProposal{
 			LeaderEpoch: le, PartitionEpoch: a.int("pe", int64(p.Epoch)), Isr: s.members(a), HighWatermark: mark,
 			Renew: a.int("renew", 0) == 1}}, nil
-	case "ready", "decline":
+	case "ready", "decline", "resigned":
 		return actors.LeaderReport{Request: s.request, Broker: from, BrokerEpoch: epoch, Report: &pb.LeaderReport{
-			LeaderEpoch: le, LogEnd: a.int("end", mark), HighWatermark: mark, Declined: verb == "decline", Reason: a.text()}}, nil
+			LeaderEpoch: le, LogEnd: a.int("end", mark), HighWatermark: mark, Declined: verb == "decline", Resigned: verb == "resigned", Reason: a.text()}}, nil
 	case "offset":
 		return actors.OffsetReport{Broker: from, BrokerEpoch: epoch, Report: &pb.OffsetReport{
 			LeaderEpoch: le, HighWatermark: mark, LogEnd: a.int("end", mark)}}, nil
@@ -230,7 +237,11 @@ func (s *script) step(msg actors.Message) ([]string, error) {
 	s.state, s.last = state, fx
 	s.cluster.apply(fx.Records)
 	for _, w := range fx.Wakes {
-		s.wake = &w
+		if _, is := w.Msg.(actors.HandoverDeadline); is {
+			s.resign = &w
+		} else {
+			s.wake = &w
+		}
 	}
 	return printEffects(fx), nil
 }
@@ -249,13 +260,21 @@ func printEffects(fx actors.Effects) []string {
 		to = append(to, string(t.To.Broker))
 	}
 	if len(to) > 0 {
-		add("assign to %s", strings.Join(to, " "))
+		ask := ""
+		if fx.Tells[0].Msg.(actors.Assign).Assignment.GetResign() {
+			ask = ", resign"
+		}
+		add("assign to %s%s", strings.Join(to, " "), ask)
 	}
 	for _, p := range fx.Publish {
 		l := p.(actors.PublishLeadership)
 		add("publish leader %s, le %d%s", orNone(l.Partition.Leader), l.Partition.LeaderEpoch, map[bool]string{true: ", deleted"}[l.Deleted])
 	}
 	for _, w := range fx.Wakes {
+		if h, is := w.Msg.(actors.HandoverDeadline); is {
+			add("wake in %v for the resignation in le %d", w.After, h.Epoch)
+			continue
+		}
 		add("wake in %v for le %d", w.After, w.Msg.(actors.LeaderDeadline).Epoch)
 	}
 	for _, e := range fx.Events {
@@ -308,6 +327,8 @@ func printEvent(e actors.Event) string {
 		return fmt.Sprintf("%s: %s, mark %d", name, e.Leader, e.HighWatermark)
 	case LeaderUnproven:
 		return fmt.Sprintf("%s: %s, after %v", name, e.Leader, e.Waited)
+	case LeaderResigned:
+		return fmt.Sprintf("%s: %s", name, e.Leader)
 	case LeaderDeclined:
 		return fmt.Sprintf("%s: %s, log end %d, floor %d", name, e.Leader, e.LogEnd, e.Floor)
 	case HighWatermarkRegression:

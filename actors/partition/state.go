@@ -29,6 +29,15 @@ type State struct {
 	// timeouts counts how often a replica has led without proving itself, since a leader last did.
 	timeouts map[messages.BrokerID]int
 	deadline deadline
+	// handover is the planned change of leaders that waits for the present one to resign; nil if there is none.
+	handover *handover
+}
+
+// handover is a planned move of the lead. The leader of that epoch is asked to give it up, and the move is made when it has.
+type handover struct {
+	epoch messages.LeaderEpoch
+	to    messages.BrokerID
+	why   string
 }
 
 // deadline is the time until which an unproven leader is waited for. One wake-up is under way for each that is set.

@@ -30,6 +30,8 @@ func (Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, actor
 		t.prefer(m)
 	case actors.LeaderDeadline:
 		t.leaderDeadline(m)
+	case actors.HandoverDeadline:
+		t.handoverDeadline(m)
 	case actors.TopicDeleted:
 		t.end()
 	default:

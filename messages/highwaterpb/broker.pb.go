@@ -1035,6 +1035,9 @@ type LeaderReport struct {
 	HighWatermark int64                  `protobuf:"varint,5,opt,name=high_watermark,json=highWatermark,proto3" json:"high_watermark,omitempty"`
 	Declined      bool                   `protobuf:"varint,6,opt,name=declined,proto3" json:"declined,omitempty"`
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// resigned: the leader has given up this leader epoch, as it was asked to. It holds all that it held; what it acted on under
+	// its lease it had ended before it said so.
+	Resigned      bool `protobuf:"varint,8,opt,name=resigned,proto3" json:"resigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1116,6 +1119,13 @@ func (x *LeaderReport) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *LeaderReport) GetResigned() bool {
+	if x != nil {
+		return x.Resigned
+	}
+	return false
 }
 
 type ReadyRequest struct {
@@ -1424,8 +1434,10 @@ type Assignment struct {
 	PartitionEpoch int64                  `protobuf:"varint,8,opt,name=partition_epoch,json=partitionEpoch,proto3" json:"partition_epoch,omitempty"`
 	MinIsr         uint32                 `protobuf:"varint,9,opt,name=min_isr,json=minIsr,proto3" json:"min_isr,omitempty"`
 	// floor is the highest high-water mark that the controller knows: a new leader must hold everything below it.
-	Floor         int64 `protobuf:"varint,10,opt,name=floor,proto3" json:"floor,omitempty"`
-	LeaderProven  bool  `protobuf:"varint,11,opt,name=leader_proven,json=leaderProven,proto3" json:"leader_proven,omitempty"`
+	Floor        int64 `protobuf:"varint,10,opt,name=floor,proto3" json:"floor,omitempty"`
+	LeaderProven bool  `protobuf:"varint,11,opt,name=leader_proven,json=leaderProven,proto3" json:"leader_proven,omitempty"`
+	// resign asks the leader of this leader epoch to give it up and to say so, so that another can lead. Others ignore it.
+	Resign        bool `protobuf:"varint,12,opt,name=resign,proto3" json:"resign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1533,6 +1545,13 @@ func (x *Assignment) GetFloor() int64 {
 func (x *Assignment) GetLeaderProven() bool {
 	if x != nil {
 		return x.LeaderProven
+	}
+	return false
+}
+
+func (x *Assignment) GetResign() bool {
+	if x != nil {
+		return x.Resign
 	}
 	return false
 }
@@ -2227,7 +2246,7 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\acurrent\x18\x04 \x01(\v2\x18.highwater.v1.AssignmentR\acurrent\"k\n" +
 	"\vIsrResponse\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x121\n" +
-	"\aresults\x18\x02 \x03(\v2\x17.highwater.v1.IsrResultR\aresults\"\xde\x01\n" +
+	"\aresults\x18\x02 \x03(\v2\x17.highwater.v1.IsrResultR\aresults\"\xfa\x01\n" +
 	"\fLeaderReport\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12!\n" +
@@ -2235,7 +2254,8 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\alog_end\x18\x04 \x01(\x03R\x06logEnd\x12%\n" +
 	"\x0ehigh_watermark\x18\x05 \x01(\x03R\rhighWatermark\x12\x1a\n" +
 	"\bdeclined\x18\x06 \x01(\bR\bdeclined\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\x7f\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x1a\n" +
+	"\bresigned\x18\b \x01(\bR\bresigned\"\x7f\n" +
 	"\fReadyRequest\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x04R\vbrokerEpoch\x124\n" +
@@ -2254,7 +2274,7 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\fbroker_epoch\x18\x02 \x01(\x04R\vbrokerEpoch\x124\n" +
 	"\areports\x18\x03 \x03(\v2\x1a.highwater.v1.OffsetReportR\areports\"<\n" +
 	"\x0fOffsetsResponse\x12)\n" +
-	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\"\xc1\x02\n" +
+	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\"\xd9\x02\n" +
 	"\n" +
 	"Assignment\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
@@ -2268,7 +2288,8 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\amin_isr\x18\t \x01(\rR\x06minIsr\x12\x14\n" +
 	"\x05floor\x18\n" +
 	" \x01(\x03R\x05floor\x12#\n" +
-	"\rleader_proven\x18\v \x01(\bR\fleaderProven\"e\n" +
+	"\rleader_proven\x18\v \x01(\bR\fleaderProven\x12\x16\n" +
+	"\x06resign\x18\f \x01(\bR\x06resign\"e\n" +
 	"\aRemoval\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12)\n" +
