@@ -42,10 +42,6 @@ func (s *Server) fetch(sub *subscription, m *nats.Msg) {
 		s.respond(m.Reply, &pb.FetchResponse{Error: unreadable("fetch request").Proto()})
 		return
 	}
-	if req.GetStrict() && !s.s.lease.valid(time.Now()) {
-		s.respond(m.Reply, &pb.FetchResponse{Error: noLease().Proto()})
-		return
-	}
 	f := &waitingFetch{reply: m.Reply, epoch: sub.epoch, offset: messages.Offset(req.GetOffset()), maxBytes: int(req.GetMaxBytes()),
 		deadline: s.now() + min(time.Duration(req.GetMaxWaitMs())*time.Millisecond, maxFetchWait)}
 	if f.maxBytes <= 0 {
@@ -57,6 +53,8 @@ func (s *Server) fetch(sub *subscription, m *nats.Msg) {
 	p.mu.Lock()
 	if err := p.mayServe(sub.epoch, req.GetTopicId()); err != nil {
 		fx.reply(m.Reply, &pb.FetchResponse{Error: err.Proto()})
+	} else if req.GetStrict() && !p.leased() {
+		fx.reply(m.Reply, &pb.FetchResponse{Error: noLease().Proto()})
 	} else if err := p.reaches(req); err != nil {
 		fx.reply(m.Reply, p.fetchError(err))
 	} else if f.offset == boundsOnly {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -127,7 +128,14 @@ func (s *script) answer(verb messages.BrokerVerb, body []byte) (proto.Message, t
 		_ = proto.Unmarshal(body, r)
 		out := &pb.ReadyResponse{}
 		for _, p := range r.GetReports() {
-			out.Results = append(out.Results, &pb.IsrResult{TopicId: p.GetTopicId(), Partition: p.GetPartition()})
+			current := &pb.Assignment{}
+			for _, a := range s.assignments { // what was reported is committed now
+				if bytes.Equal(a.GetTopicId(), p.GetTopicId()) && a.GetPartition() == p.GetPartition() {
+					current = proto.Clone(a).(*pb.Assignment)
+					current.LeaderProven = !p.GetDeclined()
+				}
+			}
+			out.Results = append(out.Results, &pb.IsrResult{TopicId: p.GetTopicId(), Partition: p.GetPartition(), Current: current})
 		}
 		return out, 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/highwater-io/highwater/messages"
@@ -17,6 +18,9 @@ type Leadership struct {
 	epoch  messages.LeaderEpoch
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+
+	// confirmed: the controller knows that this broker leads in this epoch. resigned: it has given the epoch up.
+	confirmed, resigned atomic.Bool
 
 	mu       sync.Mutex
 	current  Assignment
@@ -54,20 +58,31 @@ func (l *Leadership) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Valid is the fence to ask before anything that must not happen under two leaders: this broker leads and its lease
-// holds, so no other broker's lease for this partition does. It is local and cheap. What takes long after it may end after
-// the lease.
-func (l *Leadership) Valid() bool { return l.Current() && l.s.lease.valid(time.Now()) }
+// Valid is the fence to ask before anything that must not happen under two leaders: this broker leads, the controller has
+// confirmed that, and its lease holds, so no other broker's lease for this partition does. It is local and cheap. What takes
+// long after it may end after the lease. It holds from shortly after BecomeLeader has returned, not while it runs.
+func (l *Leadership) Valid() bool {
+	return l.confirmed.Load() && l.Current() && l.s.lease.valid(time.Now())
+}
 
 // Current is the weaker question: this broker is not known to be deposed. It needs no clock and no lease.
 func (l *Leadership) Current() bool { return l.ctx.Err() == nil }
 
 // end ends the role, once.
 func (l *Leadership) end(cause error) {
-	if l.Current() {
-		l.s.traceRole(traceLeadsNoMore, l.Partition(), l.epoch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Current() && l.confirmed.Load() {
+		l.s.traceRole(traceLeadsNoMore, l.current.Partition, l.epoch)
 	}
 	l.cancel(cause)
+}
+
+// confirm notes that the controller knows of this leadership. The caller holds mu, or nobody else knows of l yet.
+func (l *Leadership) confirm(a Assignment) {
+	if a.LeaderEpoch == l.epoch && a.LeaderProven && l.Current() && !l.confirmed.Swap(true) {
+		l.s.traceRole(traceLeads, a.Partition, l.epoch)
+	}
 }
 
 // Report states where the leader's replica is. BecomeLeader calls it before it returns, as the proof that the log holds
@@ -138,10 +153,19 @@ func (l *Leadership) Resign(reason string) {
 	l.report(&pb.LeaderReport{Declined: true, Reason: reason})
 }
 
+// handOver gives the leadership up because the controller has asked for it. What the handler does under Valid ends with the
+// role, before the controller hears of it.
+func (l *Leadership) handOver() {
+	l.resigned.Store(true)
+	l.end(ErrNotLeader)
+	l.report(&pb.LeaderReport{Resigned: true})
+}
+
 // update takes a newer committed state of the same leader epoch.
 func (l *Leadership) update(a Assignment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.confirm(a)
 	if a.LeaderEpoch != l.epoch || a.Epoch <= l.current.Epoch {
 		return
 	}
@@ -172,5 +196,9 @@ func (l *Leadership) report(r *pb.LeaderReport) {
 	r.LogEnd, r.HighWatermark = int64(l.progress.LogEnd), int64(l.progress.HighWatermark)
 	l.mu.Unlock()
 	r.TopicId, r.Partition, r.LeaderEpoch = l.id.Topic.Bytes(), l.id.Index, int64(l.epoch)
-	l.s.readies.submit(&item{key: l.id, body: r, done: func(*pb.IsrResult) {}})
+	l.s.readies.submit(&item{key: l.id, body: r, done: func(r *pb.IsrResult) {
+		if a, err := assignmentFromProto(r.GetCurrent()); r.GetCurrent() != nil && r.GetError() == nil && err == nil {
+			l.update(a)
+		}
+	}})
 }

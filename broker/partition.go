@@ -36,6 +36,7 @@ type partition struct {
 
 	leaderEpoch messages.LeaderEpoch // that is served; only meaningful while serving
 	serving     *subscription
+	traced      bool // that it leads
 	waiting     []*waitingFetch
 	watches     []*watch // followers that have fetched
 
@@ -116,7 +117,7 @@ func (p *partition) apply(actions []replica.Action, fx *effects) {
 			fx.do(func() { p.propose(a) })
 		case replica.Report:
 			fx.do(func() {
-				p.srv.s.readies.submit(&item{key: p.id, body: a.Report, done: func(*pb.IsrResult) {}})
+				p.srv.s.readies.submit(&item{key: p.id, body: a.Report, done: p.reported})
 			})
 		case replica.RequestSnapshot:
 			p.srv.s.requestSnapshot(p.id, messages.PartitionEpoch(p.want.GetPartitionEpoch()))
@@ -199,13 +200,31 @@ func (p *partition) propose(a replica.Propose) {
 // ack answers a producer. What is not committed is only promised under a lease: without one another leader may have
 // begun, whose log does not have the batch.
 func (p *partition) ack(a replica.Ack, fx *effects) {
-	if !a.Protected && !p.srv.s.lease.valid(time.Now()) {
+	if !a.Protected && !p.leased() {
 		p.answer(a.Ticket, &pb.ProduceResponse{Error: noLease().Proto()}, fx)
 		return
 	}
 	p.answer(a.Ticket, &pb.ProduceResponse{BaseOffset: int64(a.BaseOffset), LeaderEpoch: int64(a.LeaderEpoch),
 		Duplicate: a.Duplicate, Protected: a.Protected}, fx)
 }
+
+// reported takes the state that the controller answers to a report: it knows now who leads.
+func (p *partition) reported(r *pb.IsrResult) {
+	w := r.GetCurrent()
+	if w == nil || r.GetError() != nil {
+		return
+	}
+	p.update(func(now time.Duration) []replica.Action {
+		if w.GetPartitionEpoch() >= p.want.GetPartitionEpoch() {
+			p.want = w
+		}
+		return p.machine.Assign(now, w, p.srv.brokerEpoch())
+	})
+}
+
+// leased reports whether this broker may do what must not be done under two leaders: it leads, the controller knows that, and
+// the lease holds. The caller holds mu.
+func (p *partition) leased() bool { return p.machine.Confirmed() && p.srv.s.lease.valid(time.Now()) }
 
 func noLease() *messages.Error {
 	return messages.Errorf(messages.CodeNoLease, "the leader holds no valid lease at the moment")
@@ -223,6 +242,7 @@ func (p *partition) answer(t replica.Ticket, r *pb.ProduceResponse, fx *effects)
 
 // settle brings what this partition serves and follows in line with its role. The caller holds mu.
 func (p *partition) settle(fx *effects) {
+	defer p.traceLead()
 	role := p.machine.Role()
 	if role == replica.RoleLeader == (p.serving != nil) && role == replica.RoleFollower == (p.fetcher != nil) &&
 		!p.retired && !p.removed && p.followedEpoch == p.assignedEpoch() {
@@ -260,12 +280,22 @@ func (p *partition) startServing(epoch messages.LeaderEpoch) {
 		return
 	}
 	p.serving, p.leaderEpoch = sub, epoch
-	p.srv.s.traceRole(traceLeads, Partition{ID: p.id, Topic: p.topic}, epoch)
+}
+
+// traceLead says once that this broker leads and that the controller knows it. The caller holds mu.
+func (p *partition) traceLead() {
+	if p.serving != nil && !p.traced && p.machine.Confirmed() {
+		p.traced = true
+		p.srv.s.traceRole(traceLeads, Partition{ID: p.id, Topic: p.topic}, p.leaderEpoch)
+	}
 }
 
 // stopServing closes it and answers whoever waits there.
 func (p *partition) stopServing(fx *effects) {
-	p.srv.s.traceRole(traceLeadsNoMore, Partition{ID: p.id, Topic: p.topic}, p.leaderEpoch)
+	if p.traced {
+		p.traced = false
+		p.srv.s.traceRole(traceLeadsNoMore, Partition{ID: p.id, Topic: p.topic}, p.leaderEpoch)
+	}
 	p.serving.close()
 	p.serving = nil
 	p.tail.clear()

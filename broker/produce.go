@@ -29,6 +29,8 @@ func (s *Server) produce(sub *subscription, m *nats.Msg) {
 	p.mu.Lock()
 	if err := p.mayServe(sub.epoch, req.topic); err != nil {
 		fx.reply(m.Reply, &pb.ProduceResponse{Error: err.Proto()})
+	} else if req.acks == pb.Acks_ACKS_LEADER && !p.leased() {
+		fx.reply(m.Reply, &pb.ProduceResponse{Error: noLease().Proto()})
 	} else {
 		s.produceBytes.Add(size)
 		p.lastTicket++
@@ -62,9 +64,6 @@ func (s *Server) admit(req *produceRequest) *messages.Error {
 		e := messages.Errorf(messages.CodeBusy, "%d bytes of batches wait to be committed", limits.ProduceBytes)
 		e.RetryAfterMs = 50
 		return e
-	}
-	if req.acks == pb.Acks_ACKS_LEADER && !s.s.lease.valid(time.Now()) {
-		return noLease()
 	}
 	if req.timeout == 0 {
 		req.timeout = limits.CommitTimeout

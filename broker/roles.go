@@ -94,7 +94,10 @@ func (r *roles) assigned(a Assignment) {
 	case l == nil:
 	case a.LeaderEpoch == l.epoch && a.Leads(r.id):
 		l.update(a)
-		if !a.LeaderProven && p.acted == l.epoch {
+		switch {
+		case a.wire.GetResign() || l.resigned.Load():
+			l.handOver()
+		case !a.LeaderProven && p.acted == l.epoch:
 			l.ready(nil) // the controller has not heard of it yet
 		}
 	default:
@@ -192,7 +195,7 @@ func (r *roles) newLeadership(p *part, a Assignment) *Leadership {
 	l := &Leadership{s: r.s, id: a.Partition.ID, epoch: a.LeaderEpoch, current: a, progress: p.progress, changed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(r.ctx)
 	p.lead = l
-	r.s.traceRole(traceLeads, a.Partition, a.LeaderEpoch)
+	l.confirm(a)
 	p.acted, p.actedLead, p.actedIn = a.LeaderEpoch-1, true, r.epoch // not acknowledged yet
 	return l
 }

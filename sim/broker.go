@@ -333,3 +333,6 @@ func (b *broker) tick() {
 
 // valid reports whether this broker may do what must not be done by two leaders.
 func (b *broker) valid() bool { return b.up && b.leaseUntil > b.local() }
+
+// leased: the controller knows besides that it leads.
+func (b *broker) leased(h *hosted) bool { return h.r.Confirmed() && b.valid() }

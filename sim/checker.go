@@ -142,9 +142,8 @@ func (c *checker) replica(b *broker, h *hosted) {
 	}
 }
 
-// leases looks for two leaders with valid leases. A broker that goes away, in order or not, has none when its leaderships
-// move. One that stays, and of which only a leadership is moved, may have one until it hears of the move: that is not
-// promised yet.
+// leases looks for two leaders with valid leases, whatever the reason for which the lead has moved. One that the controller
+// has not confirmed yet does not act under its lease.
 func (c *checker) leases() {
 	type holder struct {
 		b     *broker
@@ -157,7 +156,7 @@ func (c *checker) leases() {
 		}
 		for _, p := range b.order {
 			r := b.replicas[p].r
-			if r.Role() != replica.RoleLeader {
+			if !r.Confirmed() {
 				continue
 			}
 			x := holder{b, r.LeaderEpoch()}
@@ -169,10 +168,8 @@ func (c *checker) leases() {
 			if y.epoch > x.epoch {
 				x, y = y, x
 			}
-			if rec := c.truth.brokers[y.b.id]; rec != nil && !c.truth.reread[y.b.id] && (rec.Fenced || rec.Stopping || rec.Epoch > y.b.epoch) {
-				c.w.violated("%s leads %s in epoch %d and %s in epoch %d, both with valid leases, and the first is fenced or stopping",
-					y.b.incarnation, short(p), y.epoch, x.b.incarnation, x.epoch)
-			}
+			c.w.violated("%s leads %s in epoch %d and %s in epoch %d, both with valid leases",
+				y.b.incarnation, short(p), y.epoch, x.b.incarnation, x.epoch)
 			holders[p] = x
 		}
 	}

@@ -233,7 +233,7 @@ func (b *broker) produce(p messages.PartitionID, q *pb.ProduceRequest, reply fun
 		refuse(err)
 		return
 	}
-	if q.GetAcks() == pb.Acks_ACKS_LEADER && !b.valid() {
+	if q.GetAcks() == pb.Acks_ACKS_LEADER && !b.leased(h) {
 		refuse(messages.Errorf(messages.CodeNoLease, "no lease"))
 		return
 	}
@@ -254,7 +254,7 @@ func (b *broker) ack(h *hosted, a replica.Ack) {
 	}
 	delete(h.waiting, a.Ticket)
 	if w.acks == pb.Acks_ACKS_LEADER && !a.Protected {
-		if !b.valid() {
+		if !b.leased(h) {
 			w.reply(&pb.ProduceResponse{Error: messages.Errorf(messages.CodeNoLease, "no lease").Proto()})
 			return
 		}

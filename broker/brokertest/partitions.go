@@ -256,6 +256,7 @@ func (c *Controller) report(from messages.BrokerID, r *pb.LeaderReport) *pb.IsrR
 		next.LeaderProven = true
 		next.HighWatermark = max(next.HighWatermark, messages.Offset(r.GetHighWatermark()))
 		c.parts[id] = &next
+		out.Current = messages.AssignmentOf(c.names[id.Topic], &next)
 	}
 	return out
 }

@@ -28,6 +28,10 @@ func (r *Replica) assign(now time.Duration, a *pb.Assignment) {
 		r.failed(messages.Errorf(messages.CodeInternal, "leader epoch %d was led by %q and is now given to %q", le, r.leader, a.GetLeader()))
 		return
 	}
+	if !r.known || le > r.leaderEpoch {
+		r.confirmed, r.resigned = false, false
+	}
+	r.confirmed = r.confirmed || a.GetLeaderProven()
 	first, newEpoch, changed := !r.known, !r.known || le > r.leaderEpoch, !r.known || pe > r.epoch
 	r.known, r.leaderEpoch, r.epoch = true, le, pe
 	r.leader = messages.BrokerID(a.GetLeader())
@@ -44,9 +48,25 @@ func (r *Replica) assign(now time.Duration, a *pb.Assignment) {
 	case changed && r.serving():
 		r.isrCommitted(now, before)
 	}
-	if !a.GetLeaderProven() && r.leader == r.cfg.Self {
+	if r.leader != r.cfg.Self {
+		return
+	}
+	if a.GetResign() {
+		r.resign()
+	}
+	if !a.GetLeaderProven() || r.resigned {
 		r.report()
 	}
+}
+
+// resign gives up the leader epoch, so that another can lead: what this leader had under its lease has ended when it says so.
+func (r *Replica) resign() {
+	if r.role != RoleLeader && r.role != RoleProving {
+		return
+	}
+	r.dropWaiting("this broker hands the lead over")
+	r.leading = leading{}
+	r.role, r.resigned = RoleWithdrawn, true
 }
 
 // changeRole begins a leader epoch.
@@ -92,12 +112,17 @@ func (r *Replica) prove(now time.Duration) {
 }
 
 // report tells the controller where the leadership stands. A leader that is still proving says nothing yet, and one that
-// has withdrawn never does.
+// withdrew because of an earlier life never does.
 func (r *Replica) report() {
 	rep := &pb.LeaderReport{TopicId: r.cfg.Partition.Topic.Bytes(), Partition: r.cfg.Partition.Index,
 		LeaderEpoch: int64(r.leaderEpoch), LogEnd: int64(r.durable), HighWatermark: int64(r.mark)}
 	switch r.role {
 	case RoleLeader:
+	case RoleWithdrawn:
+		if !r.resigned {
+			return
+		}
+		rep.Resigned = true
 	case RoleDeclined:
 		rep.Declined, rep.Reason = true, "the log ends below the known high-water mark"
 	case RoleFaulted:

@@ -17,7 +17,7 @@ const (
 	RoleProving               // is to lead, but its storage is still busy with what came before
 	RoleLeader                // leads and serves
 	RoleDeclined              // was to lead but does not hold what it must
-	RoleWithdrawn             // is named as leader of an epoch that an earlier life may have led: waits for a later epoch
+	RoleWithdrawn             // is named as leader of an epoch that it has resigned, or an earlier life may have led: waits for a later one
 	RoleFaulted               // has stopped for good
 )
 
@@ -66,6 +66,8 @@ type Replica struct {
 	isr         []messages.BrokerID
 	minISR      int
 	floor       messages.Offset
+	confirmed   bool // the controller knows that this replica leads in leaderEpoch
+	resigned    bool // this replica has given leaderEpoch up
 
 	// The log: [start, durable) is stored, [durable, end) is on its way.
 	start, durable, end messages.Offset
@@ -120,6 +122,11 @@ type Status struct {
 	Proposed       []messages.BrokerID
 	Fault          *messages.Error
 }
+
+// Confirmed reports whether this replica leads and the controller has taken note of it. Until then the controller may give the
+// lead to another without a word to this one, so whatever needs a lease has to wait. From then on it takes the lead away only
+// from a broker that it does not hear, or that has resigned.
+func (r *Replica) Confirmed() bool { return r.serving() && r.confirmed }
 
 // InSync reports whether a broker is in the committed ISR.
 func (r *Replica) InSync(b messages.BrokerID) bool { return slices.Contains(r.isr, b) }
