@@ -85,6 +85,7 @@ type script struct {
 	feed        *pb.FeedPosition
 	lease       time.Duration
 	fenced      bool
+	unfenced    uint64
 	register    *pb.RegisterResponse // instead of a success
 	registerIn  time.Duration
 	heartbeat   *pb.HeartbeatResponse // instead of a success
@@ -120,7 +121,7 @@ func (s *script) answer(verb messages.BrokerVerb, body []byte) (proto.Message, t
 		if s.heartbeat != nil {
 			return s.heartbeat, 0
 		}
-		return &pb.HeartbeatResponse{LeaseMs: uint32(s.lease.Milliseconds()), Fenced: s.fenced, Seen: s.seen}, 100 * time.Millisecond
+		return &pb.HeartbeatResponse{LeaseMs: uint32(s.lease.Milliseconds()), Fenced: s.fenced, Seen: s.seen, Unfenced: s.unfenced}, 100 * time.Millisecond
 	case messages.VerbSnapshot:
 		return &pb.SnapshotResponse{Seen: s.seen, Feed: s.feed, Assignments: s.assignments}, 0
 	case messages.VerbReady:

@@ -64,7 +64,7 @@ func (l *life) onBeat(b beat) error {
 		return nil
 	}
 	l.take(b)
-	if l.overdue() || l.resync || l.feed.synced && l.highest().Controller > l.feed.controller {
+	if l.overdue() || l.resync || !b.resp.GetFenced() && l.term != l.covered || l.feed.synced && l.highest().Controller > l.feed.controller {
 		// After a reconnect, a fence, and under a new controller, whose feed may stay silent for long, only a snapshot tells.
 		l.resync = false
 		l.feed.lose(nil)
@@ -73,9 +73,18 @@ func (l *life) onBeat(b beat) error {
 	return nil
 }
 
+// leaseTerm names a stretch in which no leadership is taken from a broker that it does not know of: between two fences, under
+// one controller. A broker that was cut off may have been fenced, deposed and unfenced again without a word to it, so a lease
+// of a new term counts only when a snapshot has been applied that was asked for within that term.
+type leaseTerm struct {
+	controller messages.ControllerEpoch
+	unfenced   uint64
+}
+
 // take applies an answer: the lease, the fence, and whether a stopping broker may go.
 func (l *life) take(b beat) {
 	fenced := b.resp.GetFenced()
+	l.term = leaseTerm{messages.ControllerEpoch(b.resp.GetSeen().GetControllerEpoch()), b.resp.GetUnfenced()}
 	l.mu.Lock()
 	was := l.fenced
 	l.fenced = fenced
@@ -84,7 +93,7 @@ func (l *life) take(b beat) {
 	l.mu.Unlock()
 	if d := time.Duration(b.resp.GetLeaseMs()) * time.Millisecond; fenced || stopping || d == 0 || l.sink.storageFailed() {
 		l.lease.end()
-	} else {
+	} else if l.term == l.covered {
 		l.lease.grant(b.generation, b.sent, d)
 	}
 	if fenced && !was && !stopping {

@@ -83,6 +83,8 @@ type session struct {
 	known      map[messages.PartitionID]messages.PartitionEpoch
 	orders     map[messages.TopicID]removal // removals that were given, so that late assignments do not revive them
 	resync     bool                         // take a snapshot after the next answered heartbeat
+	term       leaseTerm                    // of the last answered heartbeat
+	covered    leaseTerm                    // for which a snapshot has been applied
 	beating    bool                         // a heartbeat is on its way
 	beatAgain  bool
 	taking     bool // a snapshot is on its way
@@ -234,6 +236,7 @@ func (s *session) live() error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	l := &life{session: s, ctx: ctx, beats: make(chan beat, 1), snapshots: make(chan snapshot, 1)}
+	s.term, s.covered = leaseTerm{}, leaseTerm{}
 	s.feed, s.resync, s.beating, s.beatAgain, s.taking, s.snapshotIn = feed{}, false, false, false, false, false
 	interval := s.registration().settings.Heartbeat
 	timer := time.NewTimer(0)

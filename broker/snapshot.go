@@ -13,6 +13,7 @@ import (
 
 // snapshot is everything that the controller assigns to this broker, with the feed position that it includes.
 type snapshot struct {
+	term        leaseTerm // in which it was asked for
 	seen        messages.Seen
 	feed        *pb.FeedPosition
 	assignments []*pb.Assignment
@@ -27,11 +28,12 @@ func (l *life) takeSnapshot() {
 		return
 	}
 	l.taking = true
-	held := l.heldPart(l.sink.held())
+	held, term := l.heldPart(l.sink.held()), l.term
 	go func() {
 		pauses := backoff{first: registerFirstPause, limit: time.Second}
 		for {
 			snap := l.pages(held)
+			snap.term = term
 			if snap.err == nil || !messages.AsError(snap.err).Retryable() {
 				l.snapshots <- snap
 				return
@@ -122,8 +124,9 @@ func (l *life) onSnapshot(snap snapshot) error {
 	for _, b := range kept {
 		l.apply(b)
 	}
-	if first {
-		l.beat() // ready
+	news := snap.term != l.covered
+	if l.covered = snap.term; first || news {
+		l.beat() // ready; or a lease of the new term
 	}
 	return nil
 }

@@ -132,15 +132,22 @@ func inSync(t testing.TB, nc *nats.Conn, topic messages.TopicName, want ...messa
 	return v
 }
 
-// write produces one record in a leader epoch; it is acknowledged if the error is nil.
+// write produces one record in a leader epoch; it is acknowledged if the error is nil. It waits long: the leader answers.
 func write(nc *nats.Conn, id messages.PartitionID, topic messages.TopicName, epoch messages.LeaderEpoch, value string) error {
+	return send(nc, dataSubject(topic, epoch, messages.VerbProduce), id, value, 30*time.Second)
+}
+
+func dataSubject(topic messages.TopicName, epoch messages.LeaderEpoch, verb messages.DataVerb) string {
+	return subjects.Data(messages.Data{Principal: "anonymous", Topic: topic, LeaderEpoch: epoch, Verb: verb})
+}
+
+func send(nc *nats.Conn, subject string, id messages.PartitionID, value string, patience time.Duration) error {
 	body, err := proto.Marshal(&pb.ProduceRequest{TopicId: id.Topic.Bytes(), Acks: pb.Acks_ACKS_ALL, TimeoutMs: 60_000,
 		Batch: &pb.RecordBatch{Records: []*pb.LogRecord{{Value: []byte(value), NullKey: true}}}})
 	if err != nil {
 		return err
 	}
-	m, err := nc.Request(subjects.Data(messages.Data{Principal: "anonymous", Topic: topic, LeaderEpoch: epoch, Verb: messages.VerbProduce}),
-		body, 30*time.Second)
+	m, err := nc.Request(subject, body, patience)
 	if err != nil {
 		return err
 	}
@@ -160,7 +167,7 @@ func mustWrite(t testing.TB, nc *nats.Conn, id messages.PartitionID, topic messa
 	for _, value := range values {
 		var last error
 		eventually(t, "an acknowledgement", func() bool {
-			last = write(nc, id, topic, partitionView(t, nc, topic).LeaderEpoch, value)
+			last = send(nc, dataSubject(topic, partitionView(t, nc, topic).LeaderEpoch, messages.VerbProduce), id, value, time.Second)
 			return last == nil
 		})
 	}
@@ -177,8 +184,7 @@ func read(t testing.TB, nc *nats.Conn, id messages.PartitionID, topic messages.T
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := nc.Request(subjects.Data(messages.Data{Principal: "anonymous", Topic: topic, LeaderEpoch: partitionView(t, nc, topic).LeaderEpoch,
-				Verb: messages.VerbFetch}), body, time.Second)
+			m, err := nc.Request(dataSubject(topic, partitionView(t, nc, topic).LeaderEpoch, messages.VerbFetch), body, time.Second)
 			answer.Reset()
 			return err == nil && proto.Unmarshal(m.Data, answer) == nil && answer.GetError() == nil
 		})

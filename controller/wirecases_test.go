@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/highwater-io/highwater/actors"
 	"github.com/highwater-io/highwater/broker/replica"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
@@ -224,6 +225,59 @@ func TestB47ADeafBrokerIsPassedOverAndNamed(t *testing.T) {
 	inSync(t, nc, "t", "b2", "b3")
 	if h, is := deaf(); is || h.Brokers.Active != 2 {
 		t.Errorf("after it was started anew: %+v", h)
+	}
+}
+
+// The lead is moved to a preferred replica and back again and again, while records are written: nothing is lost, nothing goes to
+// one that is not in sync, and whoever hands over has ended its lease for the partition.
+func TestB27B28HandingOverTheLeadLosesNothing(t *testing.T) {
+	c := start(t, t.TempDir(), nil)
+	b := realBrokers(t, c.URL(), "b1", "b2", "b3")
+	nc := connect(t, c.URL())
+	id := realTopic(t, nc, "t", 2, "b1", "b2", "b3")
+	mustWrite(t, nc, id, "t", "v0")
+	inSync(t, nc, "t", "b1", "b2", "b3")
+	prefer := func(to messages.BrokerID) {
+		if err := c.current().tree.Tell(actors.Partition(id), actors.PreferLeader{To: to, Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"v0"}
+	for round := range 6 {
+		to := []messages.BrokerID{"b2", "b1"}[round%2]
+		written := make(chan error, 1)
+		value := fmt.Sprint("v", round+1)
+		go func() {
+			writer := connect(t, c.URL())
+			for deadline := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) { // it finds the next leader
+				err := send(writer, dataSubject("t", partitionView(t, writer, "t").LeaderEpoch, messages.VerbProduce), id, value, time.Second)
+				if err == nil || time.Now().After(deadline) {
+					written <- err
+					return
+				}
+			}
+		}()
+		prefer(to)
+		if err := <-written; err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		want = append(want, value)
+		eventually(t, string(to)+" to lead", func() bool { v := partitionView(t, nc, "t"); return v.Leader == to && v.LeaderProven })
+	}
+	v := partitionView(t, nc, "t")
+	if v.LeaderEpoch != 6 || len(v.ISR) != 3 {
+		t.Errorf("after six moves: %+v", v)
+	}
+	got := slices.Compact(read(t, nc, id, "t")) // a write that was not answered may be there twice: it has no producer id
+	if !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
+	}
+	b["b3"].kill()
+	inSync(t, nc, "t", "b1", "b2")
+	prefer("b3") // not in the ISR: nothing moves
+	mustWrite(t, nc, id, "t", "end")
+	if now := partitionView(t, nc, "t"); now.LeaderEpoch != v.LeaderEpoch {
+		t.Errorf("the lead went to one that is not in sync: %+v", now)
 	}
 }
 

@@ -28,6 +28,8 @@ type broker struct {
 	seen        *pb.Seen
 	feed        *pb.FeedPosition // nil until the first snapshot
 	asking      bool             // a snapshot is under way
+	term        leaseTerm        // of the last answer to a heartbeat
+	covered     leaseTerm        // for which a snapshot has been applied
 	askAgain    bool
 	fenced      bool
 	controller  uint64 // epoch of the last that answered a heartbeat
@@ -51,7 +53,7 @@ func (b *broker) boot() {
 	w.count++
 	b.connection = w.count
 	b.epoch, b.registered, b.seen, b.feed = 0, false, &pb.Seen{}, nil
-	b.controller = 0
+	b.controller, b.term, b.covered = 0, leaseTerm{}, leaseTerm{}
 	b.asking, b.askAgain, b.fenced, b.leaseUntil, b.stopping = false, false, true, 0, false
 	b.dropped = map[messages.TopicID]bool{}
 	b.replicas, b.order = map[messages.PartitionID]*hosted{}, nil
@@ -168,8 +170,12 @@ func (b *broker) bootUnlessUp() {
 	}
 }
 
+// leaseTerm names the stretch in which no leadership moves away from a broker without its knowing.
+type leaseTerm struct{ controller, unfenced uint64 }
+
 func (b *broker) beat(sent time.Duration, res *pb.HeartbeatResponse) {
-	if res.GetFenced() && !b.fenced || res.GetSeen().GetControllerEpoch() > b.controller && b.feed != nil {
+	b.term = leaseTerm{res.GetSeen().GetControllerEpoch(), res.GetUnfenced()}
+	if res.GetFenced() && !b.fenced || !res.GetFenced() && b.term != b.covered || res.GetSeen().GetControllerEpoch() > b.controller && b.feed != nil {
 		b.snapshot() // what happened meanwhile may have been told in vain
 	}
 	b.fenced = res.GetFenced()
@@ -180,7 +186,7 @@ func (b *broker) beat(sent time.Duration, res *pb.HeartbeatResponse) {
 	}
 	if (res.GetFenced() || b.stopping) && !b.w.cfg.Faults.EndlessLease {
 		b.leaseUntil = 0
-	} else if lease > 0 {
+	} else if lease > 0 && (b.term == b.covered || b.w.cfg.Faults.EndlessLease) {
 		b.leaseUntil = max(b.leaseUntil, sent+lease)
 	}
 	b.w.check.leases()
@@ -202,6 +208,7 @@ func (b *broker) snapshot() {
 		return
 	}
 	b.asking, b.askAgain = true, false
+	during := b.term
 	q := &pb.SnapshotRequest{Broker: string(b.id), BrokerEpoch: uint64(b.epoch)}
 	for _, p := range b.held() {
 		if n := len(q.Held); n == 0 || string(q.Held[n-1].TopicId) != string(p.Topic.Bytes()) {
@@ -217,6 +224,7 @@ func (b *broker) snapshot() {
 			return
 		}
 		b.takeSnapshot(res)
+		b.covered = during
 		if b.askAgain {
 			b.snapshot()
 		}

@@ -10,7 +10,7 @@
 //	proof.go      a new leader proves itself, declines, or lets its time pass
 //	offsets.go    the high-water mark
 //	reconcile.go  brokers come and go; a stored state that cannot be right
-//	prefer.go     the placer's hint
+//	prefer.go     the placer's hint, for which the present leader resigns
 //	events.go     what is told to logs and metrics
 //
 // The invariants that hold after every step, whatever the messages: the leader is in the ISR, or there is none; the ISR

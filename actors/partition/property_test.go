@@ -88,13 +88,16 @@ func drawMessage(t *rapid.T, c *cluster, p *messages.Partition) actors.Message {
 	case 4, 5:
 		return actors.LeaderReport{Request: request, Broker: from, BrokerEpoch: be, Report: &pb.LeaderReport{
 			LeaderEpoch: near(le, "le"), LogEnd: near(mark, "end"), HighWatermark: near(mark, "mark"),
-			Declined: rapid.IntRange(0, 3).Draw(t, "declined") == 0}}
+			Declined: rapid.IntRange(0, 3).Draw(t, "declined") == 0, Resigned: rapid.IntRange(0, 3).Draw(t, "resigned") == 0}}
 	case 6:
 		return actors.OffsetReport{Broker: from, BrokerEpoch: be, Report: &pb.OffsetReport{
 			LeaderEpoch: near(le, "le"), LogEnd: near(mark+5, "end"), HighWatermark: near(mark, "mark")}}
 	case 7:
 		return actors.PreferLeader{To: drawBroker.Draw(t, "to")}
 	case 8:
+		if rapid.Bool().Draw(t, "handover") {
+			return actors.HandoverDeadline{Epoch: messages.LeaderEpoch(near(le, "le"))}
+		}
 		return actors.LeaderDeadline{Epoch: messages.LeaderEpoch(near(le, "le"))}
 	}
 	id := drawBroker.Draw(t, "changed")
@@ -122,9 +125,13 @@ func TestInvariantsHoldUnderAnyMessages(t *testing.T) {
 			before := s.Partition()
 			frozen := proto.Clone(messages.RecordToProto(before))
 			var fx actors.Effects
+			led := s.leaderBroker
 			s, fx = Machine{}.Step(c.env(now), s, msg)
 			if err := checkStep(c, before, s, fx); err != nil {
 				t.Fatalf("%T %+v: %v", msg, msg, err)
+			}
+			if err := checkLease(c, msg, led, before, s.Partition()); err != "" {
+				t.Fatalf("%T %+v: %s: %+v after %+v", msg, msg, err, s.Partition(), before)
 			}
 			if !proto.Equal(frozen, messages.RecordToProto(before)) {
 				t.Fatalf("%T changed a committed record", msg)

@@ -28,7 +28,7 @@ func (t *step) unfence(ses *session, b *messages.Broker) bool {
 	if t.heldBack(ses, b) {
 		return false
 	}
-	ses.held = false
+	ses.held, ses.unfenced = false, uint64(t.env.Applied)+1
 	c := *b
 	c.Fenced, c.Suspect, c.FencedReason = false, false, ""
 	t.record(&c)

@@ -30,13 +30,13 @@ func (t *step) heartbeat(principal string, r *pb.HeartbeatRequest) (*pb.Heartbea
 	}
 	ses := t.state.session(id)
 	if !t.hear(ses, connectionOf(r.GetConnection())) {
-		return t.lease(0, b.Fenced, false), nil
+		return t.lease(ses, 0, b.Fenced), nil
 	}
 	if err := t.doubt(); err != nil { // who leads goes on, and that is all
 		if b.Fenced || ses.gone {
 			return nil, err
 		}
-		return t.lease(t.grant(), false, false), nil
+		return t.lease(ses, t.grant(), false), nil
 	}
 	return t.contact(ses, b, r), nil
 }
@@ -60,9 +60,9 @@ func (t *step) contact(ses *session, b *messages.Broker, r *pb.HeartbeatRequest)
 	// In the step that begins the stop, an election may still be under way that knows nothing of it: ask again.
 	ses.mayStop = r.GetWantsStop() && fenced || stopping && (fenced || t.idle(b.ID))
 	if fenced || ses.gone {
-		return t.lease(0, fenced, ses.mayStop)
+		return t.lease(ses, 0, fenced)
 	}
-	return t.lease(t.grant(), false, ses.mayStop)
+	return t.lease(ses, t.grant(), false)
 }
 
 // grant is the lease that this controller may grant now: none once the journal has taken nothing for too long, because a
@@ -83,8 +83,9 @@ func (t *step) beginStop(b *messages.Broker) {
 }
 
 // lease returns the answer to a heartbeat. The lease is the SDK's to reckon, from the moment it sent the heartbeat.
-func (t *step) lease(d time.Duration, fenced, mayStop bool) *pb.HeartbeatResponse {
-	return &pb.HeartbeatResponse{LeaseMs: uint32(d / time.Millisecond), Fenced: fenced, MayStop: mayStop, Seen: t.seen()}
+func (t *step) lease(ses *session, d time.Duration, fenced bool) *pb.HeartbeatResponse {
+	return &pb.HeartbeatResponse{LeaseMs: uint32(d / time.Millisecond), Fenced: fenced, MayStop: ses.mayStop, Seen: t.seen(),
+		Unfenced: ses.unfenced}
 }
 
 // speaksFor is DENIED unless a broker speaks for itself.

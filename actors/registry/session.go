@@ -25,6 +25,8 @@ type session struct {
 
 	// mayStop: the last heartbeat was told that the broker may stop.
 	mayStop bool
+	// unfenced is the journal position up from which the broker may lead again, 0 if that was before this registry began.
+	unfenced uint64
 	// held: since heldSince the broker is ready, but some partition has not let go of it.
 	held      bool
 	heldSince time.Duration

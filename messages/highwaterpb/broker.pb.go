@@ -625,10 +625,14 @@ type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// lease_ms runs from the moment the heartbeat was sent; 0 while fenced.
-	LeaseMs       uint32 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
-	Fenced        bool   `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
-	MayStop       bool   `protobuf:"varint,4,opt,name=may_stop,json=mayStop,proto3" json:"may_stop,omitempty"`
-	Seen          *Seen  `protobuf:"bytes,5,opt,name=seen,proto3" json:"seen,omitempty"`
+	LeaseMs uint32 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	Fenced  bool   `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	MayStop bool   `protobuf:"varint,4,opt,name=may_stop,json=mayStop,proto3" json:"may_stop,omitempty"`
+	Seen    *Seen  `protobuf:"bytes,5,opt,name=seen,proto3" json:"seen,omitempty"`
+	// unfenced names the unfencing since which the broker may lead; 0: before this controller. When it or the controller epoch
+	// is another one than before, leaderships may have moved without a word to the broker: the lease counts only once a snapshot
+	// has been applied that was asked for after this answer.
+	Unfenced      uint64 `protobuf:"varint,6,opt,name=unfenced,proto3" json:"unfenced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +700,13 @@ func (x *HeartbeatResponse) GetSeen() *Seen {
 		return x.Seen
 	}
 	return nil
+}
+
+func (x *HeartbeatResponse) GetUnfenced() uint64 {
+	if x != nil {
+		return x.Unfenced
+	}
+	return 0
 }
 
 type IsrMember struct {
@@ -2216,13 +2227,14 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\n" +
 	"connection\x18\b \x01(\v2\x18.highwater.v1.ConnectionR\n" +
 	"connection\x12&\n" +
-	"\x04seen\x18\t \x01(\v2\x12.highwater.v1.SeenR\x04seen\"\xb4\x01\n" +
+	"\x04seen\x18\t \x01(\v2\x12.highwater.v1.SeenR\x04seen\"\xd0\x01\n" +
 	"\x11HeartbeatResponse\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\rR\aleaseMs\x12\x16\n" +
 	"\x06fenced\x18\x03 \x01(\bR\x06fenced\x12\x19\n" +
 	"\bmay_stop\x18\x04 \x01(\bR\amayStop\x12&\n" +
-	"\x04seen\x18\x05 \x01(\v2\x12.highwater.v1.SeenR\x04seen\"F\n" +
+	"\x04seen\x18\x05 \x01(\v2\x12.highwater.v1.SeenR\x04seen\x12\x1a\n" +
+	"\bunfenced\x18\x06 \x01(\x04R\bunfenced\"F\n" +
 	"\tIsrMember\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x04R\vbrokerEpoch\"\xfa\x01\n" +
