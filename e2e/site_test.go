@@ -71,11 +71,11 @@ func (s *site) serve(name string) {
 	s.serving[name] = startProgram(s.t, s.logs(), name, line[0], line[1:]...)
 }
 
-// logs is the folder of the processes' logs, which is never on a disk that a test breaks.
+// logs is the folder of the processes' logs, which is never on a disk that a test breaks. With -artifacts it is kept.
 func (s *site) logs() string {
 	s.t.Helper()
 	if s.logDir == "" {
-		s.logDir = s.t.TempDir()
+		s.logDir = s.t.ArtifactDir()
 	}
 	return s.logDir
 }
@@ -143,23 +143,33 @@ type entry struct {
 }
 
 // journal reads who has written what is left of the journal.
-func (s *site) journal() []entry {
+func (s *site) journal() (all []entry) {
 	s.t.Helper()
-	js, err := s.nc.JetStream()
+	js, err := s.nc.JetStream(nats.MaxWait(2 * time.Second))
 	must(s.t, err)
 	stream := messages.JournalStream(clusterName)
-	info, err := js.StreamInfo(stream)
-	must(s.t, err)
-	var all []entry
-	for at := info.State.FirstSeq; at <= info.State.LastSeq; at++ {
-		m, err := js.GetMsg(stream, at)
-		must(s.t, err)
-		var e pb.Entry
-		var body pb.EntryBody
-		must(s.t, proto.Unmarshal(m.Data, &e))
-		must(s.t, proto.Unmarshal(e.GetBody(), &body))
-		all = append(all, entry{at, body.GetController(), body.GetControllerEpoch()})
-	}
+	eventually(s.t, 40*time.Second, "the journal can be read", func() error {
+		info, err := js.StreamInfo(stream)
+		if err != nil {
+			return err
+		}
+		at := info.State.FirstSeq
+		if n := len(all); n > 0 {
+			at = all[n-1].at + 1
+		}
+		for ; at <= info.State.LastSeq; at++ {
+			m, err := js.GetMsg(stream, at)
+			if err != nil {
+				return err
+			}
+			var e pb.Entry
+			var body pb.EntryBody
+			must(s.t, proto.Unmarshal(m.Data, &e))
+			must(s.t, proto.Unmarshal(e.GetBody(), &body))
+			all = append(all, entry{at, body.GetController(), body.GetControllerEpoch()})
+		}
+		return nil
+	})
 	return all
 }
 
