@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
 	"github.com/highwater-io/highwater/journal"
@@ -42,14 +43,14 @@ type Config struct {
 	ClusterListen string
 	Routes        []string
 
-	// NATSURL connects to servers elsewhere instead of embedding one; several are separated by commas. NATSCreds is a
-	// credentials file for it.
-	NATSURL   string
-	NATSCreds string
-	// SystemURL and SystemCreds connect to the system account of those servers. Without SystemURL brokers that die are
+	// NATSURL connects to servers elsewhere instead of embedding one; several are separated by commas. NATSOptions say who
+	// this process is there, and whom it trusts; what is about reconnecting is the controller's.
+	NATSURL     string
+	NATSOptions []nats.Option
+	// SystemURL and SystemOptions connect to the system account of those servers. Without SystemURL brokers that die are
 	// noticed by the end of their session only, not by the end of their connection.
-	SystemURL   string
-	SystemCreds string
+	SystemURL     string
+	SystemOptions []nats.Option
 	// Standby says that several processes with the same NATSURL share the cluster: this one stands by while another is
 	// active. Without it, a process that is started makes itself the active one. With ClusterListen it is so anyway.
 	Standby bool
@@ -154,7 +155,7 @@ func (c Config) Validate() error {
 	if c.embedded() {
 		bad(c.DataDir == "", "the embedded server needs a data folder")
 		bad(c.JournalReplicas != 1 && c.ClusterListen == "", "the embedded server keeps one replica of the journal, not %d", c.JournalReplicas)
-		bad(c.NATSCreds != "" || c.SystemURL != "" || c.SystemCreds != "", "credentials and a system URL are for servers elsewhere, but no NATS URL is given")
+		bad(len(c.NATSOptions) > 0 || c.SystemURL != "" || len(c.SystemOptions) > 0, "credentials and a system URL are for servers elsewhere, but no NATS URL is given")
 		if _, _, err := splitListen(c.Listen, c.InsecureNoAuth); err != nil {
 			errs = append(errs, err)
 		}
@@ -172,7 +173,7 @@ func (c Config) Validate() error {
 	bad(c.DiskLimit < 2*diskLook, "the disk limit %v is shorter than %v", c.DiskLimit, 2*diskLook)
 	bad(c.Standby && c.embedded() && c.ClusterListen == "", "an embedded server alone has no standby")
 	bad(c.Beat < 0 || c.IdleTick < 0 || c.Suspicion < 2*c.Beat, "the suspicion %v is shorter than two beats of %v", c.Suspicion, c.Beat)
-	bad(c.SystemCreds != "" && c.SystemURL == "", "credentials of the system account without its URL")
+	bad(len(c.SystemOptions) > 0 && c.SystemURL == "", "credentials of the system account without its URL")
 	bad(c.StoreLimit < 64<<20, "the store limit is %d bytes, at least 64 MiB are needed", c.StoreLimit)
 	bad(c.MaxOutstanding < 1, "max outstanding must be positive, not %d", c.MaxOutstanding)
 	bad(c.AppendTimeout < 0 || c.AppendLimit < 0 || c.RequestTimeout < 0, "times must be positive")

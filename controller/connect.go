@@ -2,9 +2,12 @@ package controller
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 
 	"github.com/highwater-io/highwater/messages"
 )
@@ -42,30 +45,25 @@ func (c *Controller) connect(ctx context.Context) error {
 		}
 		return open(&n.system, "system", "", in, nats.UserInfo("sys", s.system))
 	}
-	if err := open(&n.journal, "journal", c.cfg.NATSURL, credentials(c.cfg.NATSCreds)...); err != nil {
+	if err := open(&n.journal, "journal", c.cfg.NATSURL, c.cfg.NATSOptions...); err != nil {
 		return err
 	}
-	if err := open(&n.edge, "edge", c.cfg.NATSURL, credentials(c.cfg.NATSCreds)...); err != nil {
+	if err := open(&n.edge, "edge", c.cfg.NATSURL, c.cfg.NATSOptions...); err != nil {
 		return err
 	}
 	if c.cfg.SystemURL == "" {
 		return nil
 	}
-	return open(&n.system, "system", c.cfg.SystemURL, credentials(c.cfg.SystemCreds)...)
-}
-
-func credentials(file string) []nats.Option {
-	if file == "" {
-		return nil
-	}
-	return []nats.Option{nats.UserCredentials(file)}
+	return open(&n.system, "system", c.cfg.SystemURL, c.cfg.SystemOptions...)
 }
 
 // dial opens one connection and waits for it, as long as the context allows. It reconnects for ever and buffers nothing
 // meanwhile: what is late is wrong.
 func (c *Controller) dial(ctx context.Context, name, url string, opts ...nats.Option) (*nats.Conn, error) {
 	log := c.log.With().Str("connection", name).Logger()
+	waiting := newWait(log, withoutSecrets(url))
 	nc, err := nats.Connect(url, append([]nats.Option{
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { waiting.failed(err) }),
 		nats.Name("highwater-controller-" + c.cfg.Name + "-" + name),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(),
@@ -90,7 +88,7 @@ func (c *Controller) dial(ctx context.Context, name, url string, opts ...nats.Op
 		}),
 	}, opts...)...)
 	if err != nil {
-		return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", url, err)
+		return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", withoutSecrets(url), err)
 	}
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -98,10 +96,54 @@ func (c *Controller) dial(ctx context.Context, name, url string, opts ...nats.Op
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			err := nc.LastError()
 			nc.Close()
-			return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", url, err)
+			return nil, messages.Errorf(messages.CodeUnavailable, "NATS cannot be reached at %q: %v", withoutSecrets(url), waiting.last())
 		}
 	}
 	return nc, nil
+}
+
+// waitLog is the pause between two log lines of a connection that is waited for.
+const waitLog = 5 * time.Second
+
+// wait says, not too often, that a connection is waited for and why it does not come about.
+type wait struct {
+	log zerolog.Logger
+	url string
+
+	mu   sync.Mutex
+	said time.Time
+	err  error
+}
+
+func newWait(log zerolog.Logger, url string) *wait { return &wait{log: log, url: url} }
+
+func (w *wait) failed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if changed := w.err == nil || w.err.Error() != err.Error(); !changed && time.Since(w.said) < waitLog {
+		return
+	}
+	w.err, w.said = err, time.Now()
+	w.log.Warn().Err(err).Str("url", w.url).Msg("waiting for NATS")
+}
+
+func (w *wait) last() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// withoutSecrets leaves out who the users in a list of URLs are.
+func withoutSecrets(list string) string {
+	all := strings.Split(list, ",")
+	for i, s := range all {
+		if at := strings.LastIndex(s, "@"); at >= 0 {
+			scheme, _, ok := strings.Cut(s, "://")
+			if all[i] = s[at+1:]; ok {
+				all[i] = scheme + "://" + all[i]
+			}
+		}
+	}
+	return strings.Join(all, ",")
 }

@@ -79,7 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 		}
 	}
 	go c.watch()
-	c.log.Info().Str("cluster", string(cfg.Cluster)).Str("url", c.URL()).Uint64("controller_epoch", uint64(c.Epoch())).
+	c.log.Info().Str("cluster", string(cfg.Cluster)).Str("url", withoutSecrets(c.URL())).Uint64("controller_epoch", uint64(c.Epoch())).
 		Uint64("revision", uint64(c.current().catalog.Applied())).Dur("took", time.Since(began)).Msg("controller is ready")
 	return c, nil
 }

@@ -80,7 +80,7 @@ func (m *members) close() {
 
 // own is the beat of this process.
 func (m *members) own() activation.Beat {
-	b := activation.Beat{Name: m.c.cfg.Name, Role: activation.Standby, URL: m.c.URL(), Versions: m.c.cfg.versions, Release: m.c.cfg.release,
+	b := activation.Beat{Name: m.c.cfg.Name, Role: activation.Standby, URL: withoutSecrets(m.c.URL()), Versions: m.c.cfg.versions, Release: m.c.cfg.release,
 		Unfit: m.c.whyUnfit()}
 	if t := m.c.current(); t.catalog != nil {
 		b.Applied, b.Epoch = t.catalog.Applied(), t.catalog.Claimed().Epoch

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -75,7 +76,7 @@ func (g *children) launch(c child, log *os.File) (*process, error) {
 	cmd := exec.Command(g.program, c.args...)
 	cmd.Args[0] = os.Args[0] // a program may go by several names
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "NATS_CONTEXT=", "NATS_CREDS=")
+	cmd.Env = withoutAccess(os.Environ())
 	hold, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -157,4 +158,11 @@ func (p *process) attend(ctx context.Context) error {
 	case <-time.After(shutdownTime + time.Second):
 		return errors.Join(errNotInOrder, p.cmd.Process.Kill(), <-ended)
 	}
+}
+
+// withoutAccess is an environment without what says how NATS is reached: children are told by flags.
+func withoutAccess(environment []string) []string {
+	return slices.DeleteFunc(environment, func(kv string) bool {
+		return strings.HasPrefix(kv, "NATS_") || strings.HasPrefix(kv, "HIGHWATER_")
+	})
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
 	"github.com/highwater-io/highwater/controller"
@@ -40,8 +41,10 @@ var configKeys = func() []settingKey {
 		{"cluster_listen", "", "host:port for the routes of a cluster of embedded servers, whose controllers stand by for each other"},
 		{"routes", "", "cluster_listen of the other servers, separated by commas"},
 		{"standby", false, "with --nats-url: stand by while another controller of the cluster is active"},
-		{"nats_url", "", "NATS servers elsewhere instead of the embedded one, separated by commas"},
-		{"nats_creds", "", "credentials file for --nats-url"},
+		{"nats_url", "", "NATS servers elsewhere instead of the embedded one, separated by commas; the same as --server"},
+		{"nats_creds", "", "credentials file for --nats-url; the same as --creds"},
+		{"nats_context", "", ""}, {"nats_nkey", "", ""}, {"nats_user", "", ""}, {"nats_password", "", ""}, {"nats_token", "", ""},
+		{"nats_ca", "", ""}, {"nats_cert", "", ""}, {"nats_key", "", ""},
 		{"system_url", "", "the same servers' system account, to notice closed connections"},
 		{"system_creds", "", "credentials file for --system-url"},
 		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
@@ -66,12 +69,12 @@ func flagOf(key string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.TrimPrefix(key, "settings."))
 }
 
-// configFlags declares a flag for each key; --cluster is one of all commands already.
+// configFlags declares a flag for each key; --cluster and how NATS is reached are flags of all commands already.
 func configFlags(f *pflag.FlagSet) {
 	for _, k := range configKeys {
 		switch v := k.fallback.(type) {
 		case string:
-			if k.key != "cluster" {
+			if k.key != "cluster" && k.help != "" {
 				f.String(flagOf(k.key), v, k.help)
 			}
 		case bool:
@@ -117,6 +120,9 @@ func loadConfig(path string, flags *pflag.FlagSet) (loadedConfig, error) {
 	keys := map[string]string{}
 	for _, k := range configKeys {
 		keys[flagOf(k.key)] = k.key
+	}
+	for _, k := range accessKeys {
+		keys[k.flag] = k.key
 	}
 	given := posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
 		if !f.Changed {
@@ -193,8 +199,7 @@ func (l loadedConfig) controller() (controller.Config, error) {
 	s.DefaultReplicationFactor, s.DefaultMinISR = r.number("settings.replication_factor"), r.number("settings.min_isr")
 	cfg := controller.Config{
 		Cluster: messages.ClusterName(r.text("cluster")), Name: r.text("name"), DataDir: r.text("data_dir"), Listen: r.text("listen"),
-		InsecureNoAuth: r.yes("insecure_no_auth"), StoreLimit: int64(r.number("store_limit")), NATSURL: r.text("nats_url"),
-		NATSCreds: r.text("nats_creds"), SystemURL: r.text("system_url"), SystemCreds: r.text("system_creds"),
+		InsecureNoAuth: r.yes("insecure_no_auth"), StoreLimit: int64(r.number("store_limit")), SystemURL: r.text("system_url"),
 		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"),
 		Settings: s, SnapshotEntries: r.number("snapshot_entries"),
 		SnapshotBytes: int64(r.number("snapshot_bytes")), SnapshotInterval: r.duration("snapshot_interval"),
@@ -206,7 +211,61 @@ func (l loadedConfig) controller() (controller.Config, error) {
 	if routes := r.text("routes"); routes != "" {
 		cfg.Routes = strings.Split(routes, ",")
 	}
+	if err := l.elsewhere(&cfg); err != nil {
+		return cfg, err
+	}
 	return cfg, cfg.Validate()
+}
+
+// elsewhere says how NATS elsewhere is reached, if it is to be used: when servers or a context are given for Highwater, and also
+// when NATS's own variables name them and there is no data folder, without which no server could be embedded.
+func (l loadedConfig) elsewhere(cfg *controller.Config) error {
+	order := []string{"flag", "environment", "file"}
+	sources := make([]source, len(order), len(order)+1)
+	own := false
+	for i, from := range order {
+		sources[i] = source{name: from, values: map[string]string{}}
+		for _, k := range accessKeys {
+			if s := l[k.key]; s.value != "" && strings.HasPrefix(s.from, from) {
+				sources[i].values[k.key] = s.value
+				own = own || k.key == "nats_url" || k.key == "nats_context"
+			}
+		}
+	}
+	variables := natsEnvironment()
+	if !own && (cfg.DataDir != "" || variables.values["nats_url"] == "" && variables.values["nats_context"] == "") {
+		for _, k := range accessKeys {
+			if s := l[k.key]; s.value != "" {
+				return messages.Errorf(messages.CodeInvalidRequest, "%s from the %s is for NATS elsewhere, but neither --nats-url nor --context is given",
+					k.key, s.from)
+			}
+		}
+		return nil
+	}
+	for _, k := range accessKeys { // so that --print-config shows them
+		if v := variables.values[k.key]; v != "" && l[k.key].value == "" {
+			l[k.key] = setting{v, k.variable}
+		}
+	}
+	x, err := resolveAccess(append(sources, variables))
+	if err != nil {
+		return err
+	}
+	cfg.NATSURL, cfg.NATSOptions = x.url, x.opts
+	if cfg.SystemURL == "" {
+		return nil
+	}
+	if _, err := checkURLs(cfg.SystemURL); err != nil {
+		return err
+	}
+	cfg.SystemOptions = x.tls
+	if creds := l["system_creds"].value; creds != "" {
+		if err := readable("credentials file of the system account", creds); err != nil {
+			return err
+		}
+		cfg.SystemOptions = append(slices.Clone(x.tls), nats.UserCredentials(creds))
+	}
+	return nil
 }
 
 // configLine is one value as --print-config shows it.
@@ -221,26 +280,12 @@ func (l loadedConfig) print(a *app) error {
 	t := rows{header: []string{"key", "value", "from"}}
 	for _, k := range configKeys {
 		line := configLine{k.key, withoutSecret(l[k.key].value), l[k.key].from}
+		if (k.key == "nats_password" || k.key == "nats_token") && line.Value != "" {
+			line.Value = "xxxxx"
+		}
 		lines = append(lines, line)
 		t.cells = append(t.cells, []any{line.Key, orDash(line.Value), line.From})
 		t.names = append(t.names, line.Key)
 	}
 	return a.print(lines, t)
-}
-
-// withoutSecret hides the password of each URL in a list of them.
-func withoutSecret(value string) string {
-	if !strings.Contains(value, "@") {
-		return value
-	}
-	list := strings.Split(value, ",")
-	for i, s := range list {
-		u, err := url.Parse(strings.TrimSpace(s))
-		if err != nil {
-			list[i] = "xxxxx"
-			continue
-		}
-		list[i] = u.Redacted()
-	}
-	return strings.Join(list, ",")
 }

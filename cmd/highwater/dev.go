@@ -71,7 +71,7 @@ func (a *app) dev(ctx context.Context, d devFlags) error {
 		return errNotRunning{err}
 	}
 	// The client of this process speaks to this cluster, whatever the environment says.
-	a.server, a.context, a.creds = c.URL(), "", ""
+	a.fixed = &access{url: c.URL()}
 	err = a.devBrokers(ctx, d, c.Done())
 	if err == nil {
 		err = c.Err()
@@ -96,7 +96,7 @@ func (a *app) devBrokers(ctx context.Context, d devFlags, controllerDone <-chan 
 	for i := range d.brokers {
 		id, rack := fmt.Sprintf("b%d", i+1), fmt.Sprintf("r%d", i%d.racks+1)
 		err := group.start(ctx, child{id: id, rack: rack, log: filepath.Join(d.dir, id+".log"), args: []string{"broker", "run", "--child",
-			"--id", id, "--rack", rack, "--data-dir", filepath.Join(d.dir, id), "--fsync", d.fsync, "--server", a.server, "--cluster", a.cluster}})
+			"--id", id, "--rack", rack, "--data-dir", filepath.Join(d.dir, id), "--fsync", d.fsync, "--server", a.fixed.url, "--cluster", a.cluster}})
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ type devBroker struct {
 }
 
 func (a *app) introduce(d devFlags, brokers []devBroker) error {
-	about := devCluster{Cluster: a.cluster, NATS: a.server, Controller: os.Getpid(), DataDir: d.dir, Brokers: brokers}
+	about := devCluster{Cluster: a.cluster, NATS: a.fixed.url, Controller: os.Getpid(), DataDir: d.dir, Brokers: brokers}
 	switch a.output {
 	case "json":
 		return writeLine(a.out, about)
@@ -170,8 +170,8 @@ func (a *app) introduce(d devFlags, brokers []devBroker) error {
 		return a.printYAML(about)
 	}
 	flag := ""
-	if a.server != "nats://127.0.0.1:4222" {
-		flag = " -s " + a.server
+	if usual, err := a.usual(); err != nil || usual.url != a.fixed.url {
+		flag = " -s " + a.fixed.url
 	}
 	if a.cluster != "dev" {
 		flag += " -c " + a.cluster

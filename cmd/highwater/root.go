@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"github.com/synadia-io/orbit.go/natscontext"
 	"golang.org/x/term"
 
 	"github.com/highwater-io/highwater/client"
@@ -29,9 +28,8 @@ type streams struct {
 // app is what all commands share.
 type app struct {
 	streams
-	server    string
-	context   string
-	creds     string
+	given     map[string]*string // the flags of accessKeys, by key
+	fixed     *access            // what to connect to whatever else is said; nil for that
 	cluster   string
 	timeout   time.Duration
 	output    string
@@ -74,9 +72,7 @@ Start here:  highwater dev`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&a.server, "server", "s", env("NATS_URL", nats.DefaultURL), "NATS server URL (also NATS_URL)")
-	f.StringVar(&a.context, "context", env("NATS_CONTEXT", ""), "NATS context to connect with (also NATS_CONTEXT)")
-	f.StringVar(&a.creds, "creds", env("NATS_CREDS", ""), "NATS credentials file (also NATS_CREDS)")
+	a.accessFlags(f)
 	f.StringVarP(&a.cluster, "cluster", "c", env("HIGHWATER_CLUSTER", "dev"), "cluster name (also HIGHWATER_CLUSTER)")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Second, "bound of one request to the controller")
 	f.StringVarP(&a.output, "output", "o", "table", "table, wide, json, yaml or name")
@@ -121,26 +117,18 @@ func env(name, otherwise string) string {
 	return otherwise
 }
 
-// connect connects to NATS by context file or URL. It fails at once when nobody listens.
+// connect connects to NATS; access.go says how. It fails at once when nobody listens.
 func (a *app) connect(name string) (*nats.Conn, error) {
-	opts := client.ConnectOptions(name)
-	if a.creds != "" {
-		opts = append(opts, nats.UserCredentials(a.creds))
+	x, err := a.access()
+	if err != nil {
+		return nil, err
 	}
-	var nc *nats.Conn
-	var err error
-	where := a.server
-	if a.context != "" {
-		where = "context " + a.context
-		nc, _, err = natscontext.Connect(a.context, opts...)
-	} else {
-		nc, err = nats.Connect(a.server, opts...)
-	}
+	nc, err := nats.Connect(x.url, append(client.ConnectOptions(name), x.opts...)...)
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
-		return nil, messages.Errorf(messages.CodeDenied, "NATS at %s refuses the credentials: %v", where, err)
+		return nil, messages.Errorf(messages.CodeDenied, "NATS at %s refuses the credentials: %v", x.where(), err)
 	case err != nil:
-		return nil, messages.Errorf(messages.CodeUnavailable, "cannot connect to NATS at %s: %v", where, err).
+		return nil, messages.Errorf(messages.CodeUnavailable, "cannot connect to NATS at %s: %v", x.where(), err).
 			WithHint("is the cluster running? `highwater dev` starts one; --server or NATS_URL names another address")
 	}
 	return nc, nil

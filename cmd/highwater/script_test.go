@@ -38,11 +38,17 @@ type daemon struct {
 
 func startDaemon(t *testing.T, args ...string) *daemon {
 	t.Helper()
+	return startDaemonIn(t, nil, args...)
+}
+
+// startDaemonIn starts a process with more in its environment.
+func startDaemonIn(t *testing.T, env []string, args ...string) *daemon {
+	t.Helper()
 	log, err := os.CreateTemp(t.TempDir(), "log")
 	must(t, err)
 	defer log.Close()
 	d := &daemon{t: t, cmd: exec.Command("highwater", args...), log: log.Name(), done: make(chan struct{})}
-	d.cmd.Env, d.cmd.Stderr = cleanEnv(), log
+	d.cmd.Env, d.cmd.Stderr = append(cleanEnv(), env...), log
 	r, w, err := os.Pipe()
 	must(t, err)
 	d.cmd.Stdout, d.out = w, bufio.NewReader(r)
@@ -104,9 +110,9 @@ func (d *daemon) ends() int {
 
 // cleanEnv is the environment without what would speak to a cluster of the person who runs the tests.
 func cleanEnv() []string {
-	var out []string
+	out := []string{"XDG_CONFIG_HOME=/nowhere"} // no context is selected
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NATS_") && !strings.HasPrefix(kv, "HIGHWATER_") {
+		if !strings.HasPrefix(kv, "NATS_") && !strings.HasPrefix(kv, "HIGHWATER_") && !strings.HasPrefix(kv, "XDG_CONFIG_HOME=") {
 			out = append(out, kv)
 		}
 	}

@@ -20,13 +20,15 @@ func (a *app) serveCommand() *cobra.Command {
 
 Each value comes from the last of: its default, the file of --config, the environment (HIGHWATER_ and the key, for example
 HIGHWATER_DATA_DIR; HIGHWATER_SETTINGS__SESSION for a key within another), the flag. --print-config shows every value and
-where it came from.`,
+where it came from. Behind those, NATS elsewhere is reached by NATS's own variables (NATS_URL, NATS_CREDS, …) and contexts; without
+--data-dir, NATS_URL or NATS_CONTEXT are enough to use it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := loadConfig(file, cmd.Flags())
 			if err != nil {
 				return err
 			}
 			if show {
+				_, _ = loaded.controller() // which adds what NATS's variables say; what is wrong is shown and not refused
 				return loaded.print(a)
 			}
 			cfg, err := loaded.controller()

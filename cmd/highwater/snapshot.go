@@ -110,6 +110,9 @@ about the brokers.`,
 			defer f.Close()
 			log := a.logger()
 			cfg.Cluster, cfg.Logger = messages.ClusterName(a.cluster), &log
+			if err := a.elsewhere(&cfg); err != nil {
+				return err
+			}
 			r, err := controller.Restore(cmd.Context(), cfg, bufio.NewReader(f))
 			if err != nil {
 				return err
@@ -122,8 +125,8 @@ about the brokers.`,
 	f := c.Flags()
 	f.StringVar(&cfg.DataDir, "data-dir", "", "data folder of the new controller")
 	f.StringVar(&cfg.Name, "name", "c1", "name of the controller that claims the new journal")
-	f.StringVar(&cfg.NATSURL, "nats-url", "", "NATS servers elsewhere instead of the embedded one, separated by commas")
-	f.StringVar(&cfg.NATSCreds, "nats-creds", "", "credentials file for --nats-url")
+	f.StringVar(a.given["nats_url"], "nats-url", "", "NATS servers elsewhere instead of the embedded one, separated by commas; the same as --server")
+	f.StringVar(a.given["nats_creds"], "nats-creds", "", "credentials file for --nats-url; the same as --creds")
 	f.IntVar(&cfg.JournalReplicas, "journal-replicas", 1, "servers that keep the new journal: 1, 3 or 5")
 	return c
 }
