@@ -294,6 +294,7 @@ func withoutSecret(value string) string {
 	list := strings.Split(value, ",")
 	for i, s := range list {
 		u, err := parseServer(s)
+		list[i] = strings.TrimSpace(s)
 		switch {
 		case err != nil:
 			list[i] = "xxxxx"
