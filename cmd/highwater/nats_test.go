@@ -156,7 +156,9 @@ accounts { HW: { jetstream: enabled, users: [{user: hw, password: pa55word}, {nk
 		{"a user in the URL", []string{"-s", "nats://pa55token@" + address(token)}, nil},
 		{"credentials", nil, []string{"NATS_URL=nats://" + address(operator), "NATS_CREDS=" + creds}},
 	} {
-		t.Run(way.name, func(t *testing.T) { runsElsewhere(t, fmt.Sprintf("w%d", i), way.args, way.env, []string{"pa55", seed, credsSeed}) })
+		t.Run(way.name, func(t *testing.T) {
+			runsElsewhere(t, fmt.Sprintf("w%d", i), way.args, way.env, []string{"pa55", seed, credsSeed})
+		})
 	}
 }
 
