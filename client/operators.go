@@ -45,9 +45,8 @@ func (c *Client) Upgrade(ctx context.Context) (messages.UpgradeView, messages.Vi
 	return u, v, err
 }
 
-// FinalizeUpgrade raises the version of the cluster, to the highest that the active controller knows where none is named. It
-// cannot be taken back. The answer has the same version twice where there was nothing to do. Errors: UPGRADE_BLOCKED, with which
-// the answer names who is in the way, UNSUPPORTED_VERSION, INVALID_REQUEST for a version below the one that is finalized.
+// FinalizeUpgrade raises the version of the cluster to the one that the request names. It cannot be taken back. The answer has the same version twice where there was nothing to do. Errors: UPGRADE_BLOCKED, with which
+// the answer names who is in the way, UNSUPPORTED_VERSION, INVALID_REQUEST for none, and for one below the one that is finalized.
 func (c *Client) FinalizeUpgrade(ctx context.Context, r *pb.FinalizeUpgradeRequest) (*pb.FinalizeUpgradeResponse, error) {
 	out := &pb.FinalizeUpgradeResponse{}
 	err := c.call(ctx, "finalize the upgrade", c.subjects.Control(c.principal, "upgrade", "finalize"), r, out)

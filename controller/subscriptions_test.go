@@ -30,7 +30,7 @@ var doors = []struct {
 	{"hw.dev.ctl.v1.*.topic.create", `{}`, messages.CodeInvalidName},
 	{"hw.dev.ctl.v1.*.topic.delete", `{"name":"nope"}`, messages.CodeUnknownTopic},
 	{"hw.dev.ctl.v1.*.broker.forget", `{"name":"nope"}`, messages.CodeUnknownBroker},
-	{"hw.dev.ctl.v1.*.upgrade.finalize", `{"version":4000000000}`, messages.CodeUnsupportedVersion},
+	{"hw.dev.ctl.v1.*.upgrade.finalize", ``, messages.CodeInvalidRequest},
 	{"hw.dev.ctl.v1.*.snapshot.read", `{"page":3}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.health", `{"limit":-1}`, messages.CodeInvalidRequest},
 	{"hw.dev.mon.v1.overview", `{"limit":-1}`, messages.CodeInvalidRequest},

@@ -52,7 +52,10 @@ func listed(t testing.TB, nc *nats.Conn, name string) messages.ControllerView {
 func TestB124AnUpgradeIsFinalizedWhenEverybodyKnowsTheVersion(t *testing.T) {
 	all := pair(t, 2, func(i int, c *Config) { c.versions = []messages.VersionRange{older, newer}[i] })
 	nc := connect(t, all[0].URL())
-	out, err := finalize(nc, &pb.FinalizeUpgradeRequest{})
+	if _, err := finalize(nc, &pb.FinalizeUpgradeRequest{}); messages.CodeOf(err) != messages.CodeInvalidRequest {
+		t.Errorf("without a version: %v", err)
+	}
+	out, err := finalize(nc, &pb.FinalizeUpgradeRequest{Version: 1})
 	if err != nil || out.From != 1 || out.To != 1 {
 		t.Errorf("an older active one finalizes %v, %v", out, err)
 	}
@@ -67,7 +70,7 @@ func TestB124AnUpgradeIsFinalizedWhenEverybodyKnowsTheVersion(t *testing.T) {
 	eventually(t, "the newer one to be active", all[1].Active)
 	eventually(t, "the older one to stand by", func() bool { return listed(t, nc, "c1").Role == "standby" })
 
-	for _, q := range []*pb.FinalizeUpgradeRequest{{}, {Version: 2}, {DryRun: true}} {
+	for _, q := range []*pb.FinalizeUpgradeRequest{{Version: 2}, {Version: 2, DryRun: true}} {
 		out, err = finalize(nc, q)
 		if messages.CodeOf(err) != messages.CodeUpgradeBlocked || len(out.Blockers) != 2 || !strings.Contains(err.Error(), "controller c1 knows 1, broker b1 knows 1") {
 			t.Fatalf("with an older controller and broker: %v, %v", out, err)
@@ -85,13 +88,13 @@ func TestB124AnUpgradeIsFinalizedWhenEverybodyKnowsTheVersion(t *testing.T) {
 		v, _ := look[messages.UpgradeView](t, nc, "upgrade")
 		return v.State == "READY" && len(v.Blockers) == 0
 	})
-	if out, err = finalize(nc, &pb.FinalizeUpgradeRequest{DryRun: true}); err != nil || out.From != 1 || out.To != 2 {
+	if out, err = finalize(nc, &pb.FinalizeUpgradeRequest{Version: 2, DryRun: true}); err != nil || out.From != 1 || out.To != 2 {
 		t.Errorf("a dry run: %v, %v", out, err)
 	}
 	if v := all[1].current().catalog.Identity().FinalizedVersion(); v != 1 {
 		t.Fatalf("a dry run has finalized version %d", v)
 	}
-	if out, err = finalize(nc, &pb.FinalizeUpgradeRequest{}); err != nil || out.From != 1 || out.To != 2 {
+	if out, err = finalize(nc, &pb.FinalizeUpgradeRequest{Version: 2}); err != nil || out.From != 1 || out.To != 2 {
 		t.Fatalf("%v, %v", out, err)
 	}
 	if v, _ := look[messages.UpgradeView](t, nc, "upgrade"); v.Version != 2 || v.State != "FINALIZED" {
@@ -149,7 +152,7 @@ func TestB124AFollowingStandbyStopsBeforeWhatItIsTooOldFor(t *testing.T) {
 	followed := all[0].current().catalog
 	// As if the older one had not been heard when the version was finalized.
 	before := all[1].current().catalog.Applied()
-	if err := all[1].current().tree.Tell(actors.Registry, actors.FinalizeUpgrade{Body: &pb.FinalizeUpgradeRequest{}}); err != nil {
+	if err := all[1].current().tree.Tell(actors.Registry, actors.FinalizeUpgrade{Body: &pb.FinalizeUpgradeRequest{Version: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it to say that it is too old", func() bool { return listed(t, nc, "c1").Unfit != "" })
@@ -204,7 +207,7 @@ func TestB125GhostsAreForgottenBeforeAnUpgrade(t *testing.T) {
 	stop(t, c)
 	c = start(t, dir, func(c *Config) { c.versions = newer })
 	nc = connect(t, c.URL())
-	out, err := finalize(nc, &pb.FinalizeUpgradeRequest{})
+	out, err := finalize(nc, &pb.FinalizeUpgradeRequest{Version: 2})
 	if messages.CodeOf(err) != messages.CodeUpgradeBlocked || len(out.Blockers) != 1 || out.Blockers[0].Name != "b7" || !strings.Contains(out.Blockers[0].Detail, "broker forget b7") {
 		t.Errorf("with a ghost: %v, %v", out, err)
 	}
@@ -225,7 +228,7 @@ func TestB125GhostsAreForgottenBeforeAnUpgrade(t *testing.T) {
 	if n != 0 {
 		t.Errorf("%d deletions still wait for it", n)
 	}
-	if out, err := finalize(nc, &pb.FinalizeUpgradeRequest{}); err != nil || out.To != 2 {
+	if out, err := finalize(nc, &pb.FinalizeUpgradeRequest{Version: 2}); err != nil || out.To != 2 {
 		t.Errorf("without ghosts: %v, %v", out, err)
 	}
 }

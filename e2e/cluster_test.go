@@ -52,9 +52,10 @@ const clusterName = "e2e"
 type cluster struct {
 	t          testing.TB
 	dir        string
-	address    string   // where everybody connects
-	flags      []string // of the controller
-	brokerArgs []string // of every broker
+	address    string            // where everybody connects
+	flags      []string          // of the controller
+	brokerArgs []string          // of every broker
+	programs   map[string]string // of the processes that run another build, by name
 	controller *process
 	brokers    map[messages.BrokerID]*process
 	nc         *nats.Conn
@@ -220,6 +221,14 @@ func (c *cluster) connect() {
 	c.watchLeaders()
 }
 
+// program is what a process runs.
+func (c *cluster) program(name string) string {
+	if p := c.programs[name]; p != "" {
+		return p
+	}
+	return binary
+}
+
 func (c *cluster) url() string { return "nats://" + c.address }
 
 func (c *cluster) startController() {
@@ -228,7 +237,7 @@ func (c *cluster) startController() {
 	if !slices.Contains(c.flags, "--nats-url") {
 		args = append(args, "--listen", c.address)
 	}
-	c.controller = start(c.t, c.dir, "controller", args...)
+	c.controller = startProgram(c.t, c.dir, "controller", c.program("controller"), args...)
 }
 
 func (c *cluster) controllerReady() {
@@ -248,7 +257,7 @@ func (c *cluster) startBroker(b messages.BrokerID, flags ...string) {
 	c.t.Helper()
 	args := append([]string{"broker", "run", "--server", c.url(), "--cluster", clusterName, "--id", string(b),
 		"--rack", "r" + strings.TrimPrefix(string(b), "b"), "--data-dir", c.folder(b)}, append(c.brokerArgs, flags...)...)
-	c.brokers[b] = start(c.t, c.dir, string(b), args...)
+	c.brokers[b] = startProgram(c.t, c.dir, string(b), c.program(string(b)), args...)
 }
 
 func (c *cluster) allActive(n int) {
@@ -334,7 +343,7 @@ func (c *cluster) someLeader(topic string) messages.BrokerID {
 // run runs a command line of the binary to its end and returns what it printed and its exit code.
 func (c *cluster) run(in io.Reader, args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
-	cmd := exec.Command(binary, append(args, "--server", c.url(), "--cluster", clusterName)...)
+	cmd := exec.Command(c.program("command line"), append(args, "--server", c.url(), "--cluster", clusterName)...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errs
 	err := cmd.Run()

@@ -295,7 +295,7 @@ func (h *hostile) forget(string) proto.Message {
 }
 
 func (h *hostile) finalize(string) proto.Message {
-	list := []*pb.FinalizeUpgradeRequest{{Version: 1 << 31}, {Version: 2}, {Version: 1<<32 - 1, DryRun: true}}
+	list := []*pb.FinalizeUpgradeRequest{{}, {DryRun: true}, {Version: 1 << 31}, {Version: 2}, {Version: 1<<32 - 1, DryRun: true}}
 	return list[h.rng.IntN(len(list))]
 }
 

@@ -59,7 +59,7 @@ func newSeveral(t testing.TB, brokers int) *several {
 func (s *several) serve(name string) {
 	s.t.Helper()
 	i := int(name[1] - '1')
-	s.serving[name] = start(s.t, s.dir, name, "serve", "--cluster", clusterName, "--name", name, "--data-dir", filepath.Join(s.dir, name),
+	s.serving[name] = startProgram(s.t, s.dir, name, s.program(name), "serve", "--cluster", clusterName, "--name", name, "--data-dir", filepath.Join(s.dir, name),
 		"--listen", s.listen[name], "--cluster-listen", s.routes[i], "--routes", strings.Join(s.routes, ","))
 }
 

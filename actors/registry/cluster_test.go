@@ -33,6 +33,8 @@ func newFakeCluster(s messages.Settings) *fakeCluster {
 func (c *fakeCluster) apply(records ...messages.Record) {
 	for _, r := range records {
 		switch r := r.(type) {
+		case *messages.Cluster:
+			c.identity = r
 		case *messages.Broker:
 			c.brokers = maps.Clone(c.brokers)
 			c.brokers[r.ID] = r

@@ -33,12 +33,11 @@ func (t *step) checkProtocol(low, high uint32) *messages.Error {
 func (t *step) finalize(m actors.FinalizeUpgrade) *pb.FinalizeUpgradeResponse {
 	from := t.cluster.FinalizedVersion()
 	to := messages.Version(m.Body.GetVersion())
-	if to == 0 {
-		to = max(t.known.Max, from)
-	}
 	out := &pb.FinalizeUpgradeResponse{From: uint32(from), To: uint32(to), Revision: uint64(t.env.Applied)}
 	fail := func(err *messages.Error) *pb.FinalizeUpgradeResponse { out.Error = err.Proto(); return out }
 	switch {
+	case to == 0:
+		return fail(invalid("the request names no version").WithHint("`highwater cluster upgrade status` says which one could be finalized"))
 	case to < from:
 		return fail(invalid("version %d is finalized, and cannot be lowered to %d", from, to))
 	case to > t.known.Max:

@@ -161,6 +161,9 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (snapshotV
 		return snapshotView{}, err
 	}
 	info, err := checkSnapshot(f.Name())
+	if messages.CodeOf(err) == messages.CodeUnsupportedVersion {
+		return snapshotView{}, err // it may well be whole
+	}
 	if err != nil {
 		return snapshotView{}, fmt.Errorf("what came from the controller is not whole: %w", err)
 	}

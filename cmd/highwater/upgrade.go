@@ -78,6 +78,13 @@ may be run with the build before. It is refused while a controller or a broker i
 				return usage("finalizing an upgrade cannot be taken back; confirm with --yes")
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if to == 0 {
+					u, _, err := c.Upgrade(ctx)
+					if err != nil {
+						return err
+					}
+					to = uint32(u.Target)
+				}
 				out, err := c.FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{Version: to, DryRun: dryRun})
 				if err != nil {
 					return err

@@ -380,7 +380,7 @@ func (x *DeleteTopicResponse) GetRevision() uint64 {
 // FinalizeUpgradeRequest asks that the cluster's version be raised, which cannot be taken back.
 type FinalizeUpgradeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// version 0: the highest that the active controller knows.
+	// version has to be named: nothing that cannot be taken back is done for an empty request.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// dry_run: say whether it could be done, store nothing.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
