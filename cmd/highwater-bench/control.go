@@ -16,23 +16,26 @@ import (
 )
 
 func (b *bench) createCommand() *cobra.Command {
-	var partitions, topics int
+	var partitions, topics, controllers int
 	c := &cobra.Command{
 		Use: "create", Short: "Create topics, beside committing the same records to a stream with fsync", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.create(cmd.Context(), topics, partitions) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return b.create(cmd.Context(), topics, partitions, controllers)
+		},
 	}
+	c.Flags().IntVar(&controllers, "controllers", 0, controllersHelp)
 	c.Flags().IntVar(&topics, "topics", 10, "topics to create, one after the other")
 	c.Flags().IntVar(&partitions, "partitions", 1000, "partitions of each")
 	return c
 }
 
-func (b *bench) create(ctx context.Context, topics, partitions int) error {
+func (b *bench) create(ctx context.Context, topics, partitions, controllers int) error {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	c, err := startCluster(ctx, dir, clusterOptions{})
+	c, err := b.startControllers(ctx, dir, controllers)
 	if err != nil {
 		return err
 	}
@@ -50,18 +53,19 @@ func (b *bench) create(ctx context.Context, topics, partitions int) error {
 		latency.add(time.Since(sent))
 	}
 	ours := time.Since(began)
-	plain, err := plainCreate(ctx, filepath.Join(dir, "plain"), topics, partitions)
+	plain, err := plainCreate(ctx, c, filepath.Join(dir, "plain"), topics, partitions)
 	if err != nil {
 		return err
 	}
 	total := float64(topics * partitions)
-	return b.print(result{Bench: "create", Params: map[string]any{"topics": topics, "partitions": partitions, "brokers": 6},
+	return b.print(result{Bench: "create", Params: map[string]any{"topics": topics, "partitions": partitions, "brokers": 6, "controllers": controllers},
 		Figures: map[string]float64{"partitions_per_second": total / ours.Seconds(), "topic_p50_ms": latency.quantile(0.5),
 			"topic_p99_ms": latency.quantile(0.99), "plain_partitions_per_second": total / plain.Seconds(), "ratio": ours.Seconds() / plain.Seconds()}})
 }
 
-func plainCreate(ctx context.Context, dir string, topics, partitions int) (time.Duration, error) {
-	p, err := startPlain(ctx, dir)
+// plainCreate commits the same records: to a stream of a server of its own, or to one beside the journal of several.
+func plainCreate(ctx context.Context, c *cluster, dir string, topics, partitions int) (time.Duration, error) {
+	p, err := plainBeside(ctx, c, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -81,24 +85,27 @@ func plainCreate(ctx context.Context, dir string, topics, partitions int) (time.
 }
 
 func (b *bench) heartbeatsCommand() *cobra.Command {
-	var brokers int
+	var brokers, controllers int
 	var duration time.Duration
 	c := &cobra.Command{
 		Use: "heartbeats", Short: "Heartbeats of many brokers, beside plain requests of the same size", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.heartbeats(cmd.Context(), brokers, duration) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return b.heartbeats(cmd.Context(), brokers, controllers, duration)
+		},
 	}
+	c.Flags().IntVar(&controllers, "controllers", 0, controllersHelp+"; then controller_cores is the processor time of the active one")
 	c.Flags().IntVar(&brokers, "brokers", 1000, "simulated brokers")
 	c.Flags().DurationVar(&duration, "duration", 10*time.Second, "how long is measured")
 	return c
 }
 
-func (b *bench) heartbeats(ctx context.Context, brokers int, duration time.Duration) error {
+func (b *bench) heartbeats(ctx context.Context, brokers, controllers int, duration time.Duration) error {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	c, err := startCluster(ctx, dir, clusterOptions{})
+	c, err := b.startControllers(ctx, dir, controllers)
 	if err != nil {
 		return err
 	}
@@ -109,12 +116,20 @@ func (b *bench) heartbeats(ctx context.Context, brokers int, duration time.Durat
 		return err
 	}
 	latency.clear()
+	own, err := c.controllerCPU(ctx)
+	if err != nil {
+		return err
+	}
 	cpu, err := cpuDuring(ctx, duration)
 	if err != nil {
 		return err
 	}
+	took, err := own()
+	if err != nil {
+		return err
+	}
 	sent := latency.count()
-	p50, p99 := latency.quantile(0.5), latency.quantile(0.99)
+	p50, p99, slowest := latency.quantile(0.5), latency.quantile(0.99), latency.quantile(1)
 	health, _, err := c.client.Health(ctx)
 	if err != nil {
 		return err
@@ -123,8 +138,9 @@ func (b *bench) heartbeats(ctx context.Context, brokers int, duration time.Durat
 	if err != nil {
 		return err
 	}
-	return b.print(result{Bench: "heartbeats", Params: map[string]any{"brokers": brokers, "heartbeat_ms": ms(all[0].beat), "seconds": duration.Seconds()},
-		Figures: map[string]float64{"per_second": float64(sent) / duration.Seconds(), "p50_ms": p50, "p99_ms": p99, "fenced": float64(health.Brokers.Fenced),
+	return b.print(result{Bench: "heartbeats", Params: map[string]any{"brokers": brokers, "heartbeat_ms": ms(all[0].beat), "seconds": duration.Seconds(), "controllers": controllers},
+		Figures: map[string]float64{"per_second": float64(sent) / duration.Seconds(), "p50_ms": p50, "p99_ms": p99, "max_ms": slowest, "fenced": float64(health.Brokers.Fenced),
+			"controller_cores": took.Seconds() / duration.Seconds(), "plain_max_ms": plain.latency.quantile(1),
 			"cpu_cores": cpu.Seconds() / duration.Seconds(), "plain_cpu_cores": plain.cpu.Seconds() / duration.Seconds(),
 			"plain_p50_ms": plain.latency.quantile(0.5), "plain_p99_ms": plain.latency.quantile(0.99)}})
 }

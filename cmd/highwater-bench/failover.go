@@ -26,6 +26,8 @@ type failoverFlags struct {
 	runs       int
 	grace      time.Duration
 	profile    string
+
+	controllers int
 }
 
 func (b *bench) failoverCommand() *cobra.Command {
@@ -50,6 +52,7 @@ follow. Brokers, observer and both servers share the processors of this machine 
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.failover(cmd.Context(), f) },
 	}
 	c.Flags().IntSliceVar(&f.partitions, "partitions", []int{1_000, 10_000, 30_000}, "partitions of the cluster; one result for each number")
+	c.Flags().IntVar(&f.controllers, "controllers", 0, controllersHelp+", which is what cpu_ms counts")
 	c.Flags().IntVar(&f.brokers, "brokers", 6, "simulated brokers")
 	c.Flags().IntVar(&f.runs, "runs", 3, "how often; the median is printed")
 	c.Flags().DurationVar(&f.grace, "grace", 100*time.Millisecond, "disconnect grace of the cluster")
@@ -84,7 +87,7 @@ func (b *bench) failoverOf(ctx context.Context, f failoverFlags, partitions int)
 		if f.profile != "" {
 			profile = fmt.Sprintf("%s.%d", f.profile, run+1)
 		}
-		s, err := failoverOnce(ctx, f, partitions, profile)
+		s, err := b.failoverOnce(ctx, f, partitions, profile)
 		if err != nil {
 			return err
 		}
@@ -100,7 +103,7 @@ func (b *bench) failoverOf(ctx context.Context, f failoverFlags, partitions int)
 	}
 	work := median(func(s failoverSample) time.Duration { return s.assignment - f.grace })
 	plain := median(func(s failoverSample) time.Duration { return s.plain })
-	return b.print(result{Bench: "failover", Params: map[string]any{"partitions": partitions, "brokers": f.brokers, "runs": f.runs, "grace_ms": ms(f.grace)},
+	return b.print(result{Bench: "failover", Params: map[string]any{"partitions": partitions, "brokers": f.brokers, "controllers": f.controllers, "runs": f.runs, "grace_ms": ms(f.grace)},
 		Figures: map[string]float64{"affected": float64(all[0].affected), "led": float64(all[0].led),
 			"last_leader_ms":     median(func(s failoverSample) time.Duration { return s.leader }),
 			"last_assignment_ms": median(func(s failoverSample) time.Duration { return s.assignment }),
@@ -109,14 +112,20 @@ func (b *bench) failoverOf(ctx context.Context, f failoverFlags, partitions int)
 			"plain_cpu_ms": median(func(s failoverSample) time.Duration { return s.plainCPU })}})
 }
 
-func failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile string) (failoverSample, error) {
+func (b *bench) failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile string) (failoverSample, error) {
 	var out failoverSample
 	dir, remove, err := tempDir()
 	if err != nil {
 		return out, err
 	}
 	defer remove()
-	work, err := realFailover(ctx, f, partitions, realRun{dir: dir, profile: profile, sample: &out})
+	binary := ""
+	if f.controllers > 0 {
+		if binary, err = b.buildBinary(ctx, dir); err != nil {
+			return out, err
+		}
+	}
+	work, err := realFailover(ctx, f, partitions, realRun{dir: dir, binary: binary, profile: profile, sample: &out})
 	if err != nil {
 		return out, err
 	}
@@ -126,15 +135,15 @@ func failoverOnce(ctx context.Context, f failoverFlags, partitions int, profile 
 
 // realRun says where one measured failover keeps its files, and where its figures go.
 type realRun struct {
-	dir, profile string
-	sample       *failoverSample
+	dir, binary, profile string
+	sample               *failoverSample
 }
 
 // realFailover kills a broker of a cluster, and returns what had to be stored and delivered because of it.
 func realFailover(ctx context.Context, f failoverFlags, partitions int, r realRun) (plainWork, error) {
 	settings := messages.DefaultSettings()
 	settings.DisconnectGrace = f.grace
-	c, err := startCluster(ctx, r.dir, clusterOptions{settings: settings})
+	c, err := startCluster(ctx, r.dir, clusterOptions{settings: settings, controllers: f.controllers, binary: r.binary})
 	if err != nil {
 		return plainWork{}, err
 	}
@@ -256,7 +265,7 @@ func watchFailover(ctx context.Context, c *cluster, victim messages.BrokerID) (*
 			}
 		}
 	}
-	if w.nc, err = c.connect("bench-watch"); err != nil {
+	if w.nc, err = c.connect(ctx, "bench-watch"); err != nil {
 		return nil, err
 	}
 	for _, b := range brokersOf(list) {

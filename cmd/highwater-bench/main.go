@@ -21,18 +21,25 @@ import (
 type bench struct {
 	out    io.Writer
 	output string
+	binary string // of highwater; "" is built
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	b := &bench{out: os.Stdout}
-	root := &cobra.Command{Use: "highwater-bench", Short: "Measure a cluster beside its limit in the same run", SilenceUsage: true}
-	root.PersistentFlags().StringVarP(&b.output, "output", "o", "json", "json: one object a result; text: one line a result")
-	root.AddCommand(b.failoverCommand(), b.createCommand(), b.heartbeatsCommand(), b.memoryCommand(), b.produceCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := (&bench{out: os.Stdout}).root().ExecuteContext(ctx); err != nil {
 		os.Exit(1)
 	}
+}
+
+// root is the command line.
+func (b *bench) root() *cobra.Command {
+	root := &cobra.Command{Use: "highwater-bench", Short: "Measure a cluster beside its limit in the same run", SilenceUsage: true}
+	root.PersistentFlags().StringVarP(&b.output, "output", "o", "json", "json: one object a result; text: one line a result")
+	root.PersistentFlags().StringVar(&b.binary, "binary", "", "the highwater program whose processes are measured; without it, one is built from this module")
+	root.AddCommand(b.failoverCommand(), b.createCommand(), b.heartbeatsCommand(), b.memoryCommand(), b.produceCommand(),
+		b.takeoverCommand(), b.coldStartCommand(), b.snapshotCommand(), b.fencingCommand())
+	return root
 }
 
 // result is one measured line. Figures keep the order in which they were put.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // plainServer is a NATS server as the controller embeds it, with one stream of one replica that fsyncs, and nothing else.
 type plainServer struct {
-	server *server.Server
+	server *server.Server // nil if it is somebody else's
 	nc     *nats.Conn
 	js     jetstream.JetStream
 }
@@ -45,9 +46,33 @@ func startPlain(ctx context.Context, dir string) (*plainServer, error) {
 	return p, nil
 }
 
+// plainBeside is what the journal of a cluster is compared with: a stream with as many replicas on the same servers, or one
+// server of its own where the cluster is in this process.
+func plainBeside(ctx context.Context, c *cluster, dir string) (*plainServer, error) {
+	if c.processes == nil {
+		return startPlain(ctx, dir)
+	}
+	nc, err := c.connect(ctx, "bench-plain")
+	if err != nil {
+		return nil, err
+	}
+	p := &plainServer{nc: nc}
+	if p.js, err = jetstream.New(nc); err == nil {
+		err = addPlainStream(ctx, nc, len(c.processes.all))
+	}
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
 func (p *plainServer) stop() {
 	if p.nc != nil {
 		p.nc.Close()
+	}
+	if p.server == nil {
+		return
 	}
 	p.server.Shutdown()
 	p.server.WaitForShutdown()
@@ -86,4 +111,49 @@ func recordOf(a *pb.Assignment) *pb.Record {
 		Replicas: messages.BrokerIDs(a.GetReplicas()), ISR: messages.BrokerIDs(a.GetIsr()), Leader: messages.BrokerID(a.GetLeader()),
 		LeaderEpoch: messages.LeaderEpoch(a.GetLeaderEpoch()), Epoch: messages.PartitionEpoch(a.GetPartitionEpoch()), MinISR: int(a.GetMinIsr()),
 		HighWatermark: messages.Offset(a.GetFloor()), Reason: "the leader is fenced"})
+}
+
+// addPlainStream makes a stream beside the journal, on the same servers, with as many replicas and thus the same sync.
+func addPlainStream(ctx context.Context, nc *nats.Conn, replicas int) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	return within(ctx, 30*time.Second, "a plain stream", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: plainStream, Subjects: []string{"plain.log"}, Storage: jetstream.FileStorage, Replicas: replicas})
+		return err
+	})
+}
+
+// untilStored publishes to the plain stream until a message has been acknowledged that was sent after a moment, and returns
+// how long after it that was. Of the tries, which overlap, the first counts.
+func untilStored(ctx context.Context, nc *nats.Conn, began time.Time) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	stored := make(chan time.Duration, 1)
+	every := time.NewTicker(probeEvery)
+	defer every.Stop()
+	for {
+		go func() {
+			m, err := nc.RequestWithContext(ctx, "plain.log", []byte("x"))
+			var ack struct {
+				Seq uint64 `json:"seq"`
+			}
+			if err == nil && json.Unmarshal(m.Data, &ack) == nil && ack.Seq > 0 {
+				select {
+				case stored <- time.Since(began):
+				default:
+				}
+			}
+		}()
+		select {
+		case took := <-stored:
+			return took
+		case <-ctx.Done():
+			return time.Minute
+		case <-every.C:
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/highwater-io/highwater/client"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -23,7 +24,11 @@ type simBroker struct {
 	epoch    uint64
 	feed     atomic.Pointer[pb.FeedPosition]
 	beat     time.Duration
+	session  time.Duration
 	latency  *durations
+	heard    atomic.Uint64 // controller epoch of the last answered heartbeat
+	answered atomic.Int64  // when that came, in nanoseconds of the wall clock
+	stirred  chan struct{} // beat now: the connection is back
 	stop     context.CancelFunc
 	ended    chan struct{}
 }
@@ -31,12 +36,18 @@ type simBroker struct {
 // startSimBroker registers a broker and returns when it is active.
 func startSimBroker(ctx context.Context, url string, i int, latency *durations) (*simBroker, error) {
 	id := messages.BrokerID(fmt.Sprintf("s%d", i))
-	nc, err := nats.Connect(url, nats.Name(string(id)), nats.ReconnectBufSize(-1), nats.MaxReconnects(-1))
+	s := &simBroker{subjects: messages.NewSubjects(benchCluster), id: id, run: fmt.Sprintf("run-%d-%d", i, time.Now().UnixNano()),
+		latency: latency, stirred: make(chan struct{}, 1), ended: make(chan struct{})}
+	nc, err := nats.Connect(url, append(client.ConnectOptions(string(id)), nats.ReconnectHandler(func(*nats.Conn) {
+		select {
+		case s.stirred <- struct{}{}:
+		default:
+		}
+	}))...)
 	if err != nil {
 		return nil, err
 	}
-	s := &simBroker{nc: nc, subjects: messages.NewSubjects(benchCluster), id: id, run: fmt.Sprintf("run-%d-%d", i, time.Now().UnixNano()),
-		latency: latency, ended: make(chan struct{})}
+	s.nc = nc
 	if err := s.join(ctx, i); err != nil {
 		nc.Close()
 		return nil, err
@@ -79,7 +90,8 @@ func (s *simBroker) join(ctx context.Context, i int) error {
 	if e := messages.ErrorFromProto(joined.GetError()); e != nil {
 		return e
 	}
-	s.epoch, s.beat = joined.GetBrokerEpoch(), messages.SettingsFromProto(joined.GetSettings()).Heartbeat
+	settings := messages.SettingsFromProto(joined.GetSettings())
+	s.epoch, s.beat, s.session = joined.GetBrokerEpoch(), settings.Heartbeat, settings.Session
 	for cursor := ""; ; {
 		var page pb.SnapshotResponse
 		if err := s.request(ctx, messages.VerbSnapshot, &pb.SnapshotRequest{Broker: string(s.id), BrokerEpoch: s.epoch, Cursor: cursor}, &page); err != nil {
@@ -101,14 +113,21 @@ func (s *simBroker) join(ctx context.Context, i int) error {
 func (s *simBroker) heartbeat(ctx context.Context) error {
 	var answer pb.HeartbeatResponse
 	sent := time.Now()
+	own := &pb.Connection{ServerId: s.nc.ConnectedServerId()}
+	own.ClientId, _ = s.nc.GetClientID() // unknown while disconnected, and then nothing is sent anyway
+	ctx, cancel := context.WithTimeout(ctx, s.session/3)
+	defer cancel()
 	err := s.request(ctx, messages.VerbHeartbeat, &pb.HeartbeatRequest{Broker: string(s.id), Incarnation: s.run, BrokerEpoch: s.epoch,
-		Feed: s.feed.Load(), Ready: true}, &answer)
+		Feed: s.feed.Load(), Ready: true, Connection: own}, &answer)
 	if err != nil {
 		return err
 	}
 	s.latency.add(time.Since(sent))
 	if e := messages.ErrorFromProto(answer.GetError()); e != nil {
 		return e
+	}
+	if s.heard.Swap(answer.GetSeen().GetControllerEpoch()) != answer.GetSeen().GetControllerEpoch() {
+		s.answered.Store(time.Now().UnixNano())
 	}
 	return nil
 }
@@ -121,9 +140,10 @@ func (s *simBroker) heartbeats(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.stirred:
 		case <-t.C:
-			_ = s.heartbeat(ctx) // the next one tells as much
 		}
+		_ = s.heartbeat(ctx) // the next one tells as much
 	}
 }
 
@@ -164,15 +184,13 @@ func (s *simBroker) close() {
 func startSimBrokers(ctx context.Context, c *cluster, n int, latency *durations) ([]*simBroker, error) {
 	var all []*simBroker
 	for i := range n {
-		s, err := startSimBroker(ctx, c.controller.URL(), i, latency)
+		s, err := startSimBroker(ctx, c.url(), i, latency)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 		c.closers = append(c.closers, func() error {
-			if s.nc.IsConnected() {
-				s.close()
-			}
+			s.close()
 			return nil
 		})
 	}
