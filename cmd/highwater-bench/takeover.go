@@ -193,7 +193,7 @@ func (t *takeoverStage) run(ctx context.Context, fault string) (takeoverSample, 
 	if err = t.hurt(ctx, fault, victim); err != nil {
 		return out, err
 	}
-	if out.accepted, out.unanswered, err = t.untilAccepted(ctx, nc, began); err != nil {
+	if out.accepted, out.unanswered, err = t.untilAccepted(ctx, nc, epoch, began); err != nil {
 		return out, err
 	}
 	if err := t.allConfirmed(ctx, epoch); err != nil {
@@ -330,8 +330,18 @@ const (
 	probeLimit = time.Second
 )
 
-// untilAccepted sends a request every 10 ms until one is accepted, and returns when that was and how many were never answered.
-func (t *takeoverStage) untilAccepted(ctx context.Context, nc *nats.Conn, began time.Time) (time.Duration, int, error) {
+// madeUnder is the controller epoch under which a topic was made.
+func madeUnder(r *pb.CreateTopicResponse) uint64 {
+	var out uint64
+	for _, p := range r.GetPartitions() {
+		out = max(out, p.GetSeen().GetControllerEpoch())
+	}
+	return out
+}
+
+// untilAccepted sends a request every 10 ms until one is accepted under a higher controller epoch, and returns when that was
+// and how many were never answered.
+func (t *takeoverStage) untilAccepted(ctx context.Context, nc *nats.Conn, epoch uint64, began time.Time) (time.Duration, int, error) {
 	c, err := client.New(nc, benchCluster, client.WithTimeout(probeLimit))
 	if err != nil {
 		return 0, 0, err
@@ -348,14 +358,16 @@ func (t *takeoverStage) untilAccepted(ctx context.Context, nc *nats.Conn, began 
 		name := fmt.Sprintf("probe%d", t.serial)
 		open.Go(func() {
 			asked := time.Now()
-			_, err := c.CreateTopic(ctx, &pb.CreateTopicRequest{Name: name, Partitions: 1})
+			ctx, cancel := context.WithTimeout(ctx, probeLimit)
+			defer cancel()
+			made, err := c.CreateTopic(ctx, &pb.CreateTopicRequest{Name: name, Partitions: 1})
 			switch {
-			case err == nil:
+			case err == nil && madeUnder(made) > epoch:
 				select {
 				case accepted <- time.Since(began):
 				default: // not the first
 				}
-			case time.Since(asked) >= probeLimit:
+			case err != nil && time.Since(asked) >= probeLimit:
 				unanswered.Add(1)
 			}
 		})
