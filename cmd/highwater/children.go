@@ -13,18 +13,19 @@ import (
 	"time"
 )
 
-// restartPause is what passes before a broker that has died is started again.
+// restartPause is what passes before a child that has died is started again.
 const restartPause = time.Second
 
-// child is one broker process of dev. Its standard input is held open: when it ends, the broker leaves in order, also when
+// child is one process of dev. Its standard input is held open: when it ends, the child leaves in order, also when
 // that is because this process has died.
 type child struct {
 	id, rack, log string
 	args          []string
 }
 
-// children are the broker processes of dev.
+// children are the brokers of dev, or its controllers.
 type children struct {
+	kind     string // "broker" or "controller"
 	program  string
 	restart  bool
 	messages io.Writer
@@ -35,11 +36,12 @@ type children struct {
 	known []devBroker
 }
 
-func newChildren(program string, restart bool, messages io.Writer) *children {
-	return &children{program: program, restart: restart, messages: messages, ended: make(chan child, 1)}
+func newChildren(kind string, restart bool, messages io.Writer) (*children, error) {
+	program, err := os.Executable()
+	return &children{kind: kind, program: program, restart: restart, messages: messages, ended: make(chan child, 1)}, err
 }
 
-// list returns the brokers in the order of their start, with their newest process ids.
+// list returns the children in the order of their start, with their newest process ids.
 func (g *children) list() []devBroker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,7 +51,7 @@ func (g *children) list() []devBroker {
 // wait returns when all have ended.
 func (g *children) wait() { g.running.Wait() }
 
-// start starts a broker and looks after it until the context ends; then it is told to leave.
+// start starts a child and looks after it until the context ends; then it is told to leave.
 func (g *children) start(ctx context.Context, c child) error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -100,11 +102,11 @@ func (g *children) lookAfter(ctx context.Context, c child, p *process, log *os.F
 		err := p.attend(ctx)
 		if ctx.Err() != nil {
 			if errors.Is(err, errNotInOrder) {
-				g.say("broker %s: %v", c.id, err)
+				g.say("%s %s: %v", g.kind, c.id, err)
 			}
 			return
 		}
-		g.say("broker %s (pid %d) has ended: %v; its log is %s", c.id, p.cmd.Process.Pid, outcome(err), c.log)
+		g.say("%s %s (pid %d) has ended: %v; its log is %s", g.kind, c.id, p.cmd.Process.Pid, outcome(err), c.log)
 		if !g.restart {
 			select {
 			case g.ended <- c:
@@ -118,10 +120,10 @@ func (g *children) lookAfter(ctx context.Context, c child, p *process, log *os.F
 		case <-time.After(restartPause):
 		}
 		if p, err = g.launch(c, log); err != nil {
-			g.say("broker %s cannot be started again: %v", c.id, err)
+			g.say("%s %s cannot be started again: %v", g.kind, c.id, err)
 			return
 		}
-		g.say("broker %s is started again, pid %d", c.id, p.cmd.Process.Pid)
+		g.say("%s %s is started again, pid %d", g.kind, c.id, p.cmd.Process.Pid)
 	}
 }
 
@@ -131,8 +133,8 @@ func (g *children) say(format string, args ...any) {
 	fmt.Fprintf(g.messages, format+"\n", args...)
 }
 
-// errNotInOrder is a broker that had to be killed.
-var errNotInOrder = errors.New("the broker did not end in order and was killed")
+// errNotInOrder is a child that had to be killed.
+var errNotInOrder = errors.New("it did not end in order and was killed")
 
 func outcome(err error) string {
 	if err == nil {
@@ -141,8 +143,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// attend waits for the end of a process. When the context ends it lets go of the broker's standard input, upon which the
-// broker leaves in order; one that does not is killed.
+// attend waits for the end of a process. When the context ends it lets go of the child's standard input, upon which the
+// child leaves in order; one that does not is killed.
 func (p *process) attend(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.cmd.Wait() }()
@@ -151,7 +153,7 @@ func (p *process) attend(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	_ = p.hold.Close() // closed already if the broker has just ended
+	_ = p.hold.Close() // closed already if the child has just ended
 	select {
 	case err := <-ended:
 		return err

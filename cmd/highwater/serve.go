@@ -12,7 +12,7 @@ import (
 // serveCommand takes its configuration from defaults, a file, the environment and flags; config.go.
 func (a *app) serveCommand() *cobra.Command {
 	var file string
-	var show bool
+	var show, child bool
 	c := &cobra.Command{
 		Use: "serve", Short: "Run a controller until SIGTERM", Args: cobra.NoArgs,
 		Long: `Run one controller with an embedded NATS server (or, with --nats-url, on servers elsewhere). With --cluster-listen and
@@ -38,12 +38,20 @@ where it came from. Behind those, NATS elsewhere is reached by NATS's own variab
 			a.cluster = string(cfg.Cluster)
 			log := a.logger()
 			cfg.Logger = &log
-			return a.serve(cmd.Context(), cfg)
+			ctx := cmd.Context()
+			if child {
+				var cancel context.CancelFunc
+				ctx, cancel = a.childContext(ctx)
+				defer cancel()
+			}
+			return a.serve(ctx, cfg)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&file, "config", "", "YAML file with the same keys")
 	f.BoolVar(&show, "print-config", false, "print each value and where it came from, and end")
+	f.BoolVar(&child, "child", false, "end in order when standard input ends, and leave interrupts to the parent")
+	f.Lookup("child").Hidden = true
 	configFlags(f)
 	return c
 }
