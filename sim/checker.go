@@ -178,7 +178,7 @@ func (c *checker) leases() {
 // fenced checks that no broker is given up while it holds a valid lease, unless it has asked to go.
 func (c *checker) fenced(old, rec *messages.Broker) {
 	b := c.w.broker(rec.ID)
-	if old == nil || old.Fenced || !rec.Fenced || rec.Stopping || old.Epoch != rec.Epoch || b.epoch != rec.Epoch || !b.valid() {
+	if b == nil || old == nil || old.Fenced || !rec.Fenced || rec.Stopping || old.Epoch != rec.Epoch || b.epoch != rec.Epoch || !b.valid() {
 		return
 	}
 	c.w.violated("%s is fenced (%s) and holds a lease for another %v", b.incarnation, rec.FencedReason, b.leaseUntil-b.local())

@@ -103,26 +103,34 @@ func (d *disk) apply(op operation) {
 	}
 	switch a := op.action.(type) {
 	case replica.Write:
-		if a.Epoch != nil {
-			l.epochs = l.epochs.With(replica.EpochStart{Epoch: a.Epoch.Epoch, Start: l.end()})
-		}
-		for _, b := range a.Batches {
-			if messages.Offset(b.BaseOffset) != l.end() {
-				panic(fmt.Sprintf("a batch at %d was given to a log that ends at %d", b.BaseOffset, l.end()))
-			}
-			l.epochs = l.epochs.With(replica.EpochStart{Epoch: messages.LeaderEpoch(b.LeaderEpoch), Start: l.end()})
-			l.batches = append(l.batches, b)
-		}
-		l.mark = max(l.mark, a.HighWatermark)
+		writeLog(l, a)
 	case replica.Truncate:
-		n := len(l.batches)
-		for n > 0 && batchEnd(l.batches[n-1]) > a.To {
-			n--
-		}
-		l.batches = l.batches[:n:n]
-		l.epochs = l.epochs.Truncated(l.end())
-		l.mark = min(l.mark, l.end())
+		truncateLog(l, a.To)
 	}
+}
+
+func writeLog(l *diskLog, a replica.Write) {
+	if a.Epoch != nil {
+		l.epochs = l.epochs.With(replica.EpochStart{Epoch: a.Epoch.Epoch, Start: l.end()})
+	}
+	for _, b := range a.Batches {
+		if messages.Offset(b.BaseOffset) != l.end() {
+			panic(fmt.Sprintf("a batch at %d was given to a log that ends at %d", b.BaseOffset, l.end()))
+		}
+		l.epochs = l.epochs.With(replica.EpochStart{Epoch: messages.LeaderEpoch(b.LeaderEpoch), Start: l.end()})
+		l.batches = append(l.batches, b)
+	}
+	l.mark = max(l.mark, a.HighWatermark)
+}
+
+func truncateLog(l *diskLog, to messages.Offset) {
+	n := len(l.batches)
+	for n > 0 && batchEnd(l.batches[n-1]) > to {
+		n--
+	}
+	l.batches = l.batches[:n:n]
+	l.epochs = l.epochs.Truncated(l.end())
+	l.mark = min(l.mark, l.end())
 }
 
 // flush puts everything on the disk.
