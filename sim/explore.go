@@ -65,9 +65,12 @@ func Explore(e Exploration) Explored {
 	for out.Depth = 0; out.Depth < e.Depth && len(frontier) > 0; out.Depth++ {
 		var next [][]byte
 		for _, path := range frontier {
-			n := len(replay(e, path).choices())
-			for i := range n {
-				w := replay(e, path)
+			at := replay(e, path)
+			for _, i := range at.distinct() {
+				w := at
+				if at = nil; w == nil {
+					w = replay(e, path)
+				}
 				w.choices()[i].do()
 				w.settle()
 				out.Transitions++
@@ -132,12 +135,8 @@ func (w *model) choices() []choice {
 			}})
 		}
 	}
-	twice := map[uint64]bool{}
 	for i, m := range w.wire {
-		if f := fingerprintOf(m.content()); !twice[f] {
-			twice[f] = true
-			out = append(out, choice{m.label, func() { w.deliver(i) }})
-		}
+		out = append(out, choice{m.label, func() { w.deliver(i) }})
 	}
 	l, u := w.e.Limits, &w.used
 	for _, c := range w.controllers {
@@ -158,6 +157,22 @@ func (w *model) choices() []choice {
 	}
 	for _, b := range w.brokers {
 		out = append(out, b.choices(may)...)
+	}
+	return out
+}
+
+// distinct returns the choices but those that deliver the like of what another delivers.
+func (w *model) distinct() (out []int) {
+	twice := map[uint64]bool{}
+	for i := range w.choices() {
+		if i < len(w.wire) {
+			f := fingerprintOf(w.wire[i].content())
+			if twice[f] {
+				continue
+			}
+			twice[f] = true
+		}
+		out = append(out, i)
 	}
 	return out
 }

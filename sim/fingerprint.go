@@ -26,6 +26,18 @@ func fingerprintOf(values ...any) uint64 {
 
 type fingerprint uint64
 
+// ofWire and ofCluster remember what types are.
+var ofWire, ofCluster = map[reflect.Type]bool{}, map[reflect.Type]bool{}
+
+func implements(known map[reflect.Type]bool, t, what reflect.Type) bool {
+	is, there := known[t]
+	if !there {
+		is = t.Implements(what)
+		known[t] = is
+	}
+	return is
+}
+
 func (f *fingerprint) mix(v uint64) {
 	x := uint64(*f) ^ v
 	x *= 0x9e3779b97f4a7c15
@@ -99,7 +111,7 @@ func (f *fingerprint) behind(v reflect.Value, depth int) {
 	switch {
 	case v.IsNil():
 		f.mix(5)
-	case v.Type().Implements(clusterType):
+	case implements(ofCluster, v.Type(), clusterType):
 		// the catalog: it follows from the journal and the position in that
 	default:
 		if v.Kind() == reflect.Interface {
@@ -124,7 +136,7 @@ func (f *fingerprint) structure(v reflect.Value, depth int) {
 		f.value(v.FieldByName("Value"), depth+1)
 		return
 	}
-	wire := reflect.PointerTo(t).Implements(messageType)
+	wire := implements(ofWire, reflect.PointerTo(t), messageType)
 	for i := range t.NumField() {
 		if !wire || t.Field(i).IsExported() {
 			f.value(v.Field(i), depth+1)
