@@ -43,6 +43,8 @@ const (
 	Joining Scene = "joining"
 	// Handover: b1 is dead and fenced by c1, whose decision is on its way to the journal.
 	Handover Scene = "handover"
+	// Contested: as Joining, but c2 has claimed the journal and let b3 in; c1 has not heard of it.
+	Contested Scene = "contested"
 )
 
 // Explored is what came of it.

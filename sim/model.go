@@ -34,7 +34,7 @@ type model struct {
 type wired struct {
 	label  string
 	to     string // a process, or the store
-	life   int    // of the receiver; -1 for whichever
+	life   int    // of the receiver, -1 for whichever
 	body   any
 	arrive func()
 }

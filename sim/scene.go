@@ -27,7 +27,7 @@ func newScene(e Exploration) *model {
 		w.brokers = append(w.brokers, b)
 		rec := &messages.Broker{ID: id, Incarnation: messages.IncarnationID(b.incarnation()), Storage: messages.StorageID("disk-" + id), Epoch: b.epoch,
 			Fsyncs: true, Weight: 100}
-		if e.Scene == Joining && id == "b3" {
+		if (e.Scene == Joining || e.Scene == Contested) && id == "b3" {
 			rec.Fenced, rec.FencedReason, p.ISR = true, "registered, not ready yet", ids[:2]
 		}
 		records = append(records, rec)
@@ -72,8 +72,25 @@ func (w *model) begin(p *messages.Partition) {
 			}
 		}
 	}
-	if w.e.Scene == Handover {
+	switch w.e.Scene {
+	case Handover:
 		w.brokers[0].crash()
 		c.silent(w.brokers[0])
+	case Contested:
+		other := w.controllers[1]
+		other.claim()
+		w.deliverAllOf(other)
+		other.heartbeat(w.brokers[2], true)
+		w.deliverAllOf(other)
+	}
+}
+
+// deliverAllOf lets a controller write what it has to write.
+func (w *model) deliverAllOf(c *contender) {
+	for i := 0; i < len(w.wire); i++ {
+		if m := w.wire[i]; m.to == "store" || m.to == c.name && m.life == c.life {
+			w.deliver(i)
+			i = -1
+		}
 	}
 }
