@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,16 +108,19 @@ func look[T any](t testing.TB, nc *nats.Conn, endpoint string) (T, messages.View
 // rawBroker speaks the broker's side of the protocol over a connection, without any storage: it is ready at once for
 // whatever it is told to lead.
 type rawBroker struct {
-	t   testing.TB
-	id  messages.BrokerID
-	nc  *nats.Conn
-	end chan struct{}
+	t           testing.TB
+	id          messages.BrokerID
+	incarnation string
+	nc          *nats.Conn
+	end         chan struct{}
 
 	mu       sync.Mutex
 	epoch    uint64
 	feed     *pb.FeedPosition
 	assigned map[string]*pb.Assignment // newest by topic/partition
 	fenced   bool
+	stopping bool  // it wants to
+	mayStop  bool  // it was told
 	refused  error // of the last heartbeat
 }
 
@@ -131,7 +135,13 @@ func (b *rawBroker) connection() *pb.Connection {
 // join registers a broker and lets its heart beat until the test ends.
 func join(t testing.TB, url string, id messages.BrokerID) *rawBroker {
 	t.Helper()
-	b := &rawBroker{t: t, id: id, nc: connect(t, url), end: make(chan struct{}), assigned: map[string]*pb.Assignment{}, fenced: true}
+	return joinAs(t, url, id, "i-"+string(id))
+}
+
+// joinAs is join of a certain incarnation.
+func joinAs(t testing.TB, url string, id messages.BrokerID, incarnation string) *rawBroker {
+	t.Helper()
+	b := &rawBroker{t: t, id: id, incarnation: strings.ReplaceAll(incarnation, " ", "-"), nc: connect(t, url), end: make(chan struct{}), assigned: map[string]*pb.Assignment{}, fenced: true}
 	if _, err := b.nc.Subscribe(subjects.Assignments(id), b.assign); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +165,7 @@ func (b *rawBroker) register() {
 	eventually(b.t, "registration of "+string(b.id), func() bool {
 		answer.Reset()
 		return call(b.nc, subjects.Broker(string(b.id), messages.VerbRegister), &pb.RegisterRequest{
-			Broker: string(b.id), Incarnation: "i-" + string(b.id), Storage: "s-" + string(b.id), Rack: "eu/" + string(b.id), Fsyncs: true,
+			Broker: string(b.id), Incarnation: b.incarnation, Storage: "s-" + string(b.id), Rack: "eu/" + string(b.id), Fsyncs: true,
 			MinProtocol: 1, MaxProtocol: 1, Host: "here", Pid: 1, Version: "test", Connection: b.connection()}, answer) == nil
 	})
 	b.mu.Lock()
@@ -174,13 +184,14 @@ func (b *rawBroker) beat() {
 		}
 		answer := &pb.HeartbeatResponse{}
 		b.mu.Lock()
-		epoch, feed := b.epoch, b.feed
+		epoch, feed, stopping := b.epoch, b.feed, b.stopping
 		b.mu.Unlock()
 		err := call(b.nc, subjects.Broker(string(b.id), messages.VerbHeartbeat), &pb.HeartbeatRequest{Broker: string(b.id),
-			Incarnation: "i-" + string(b.id), BrokerEpoch: epoch, Feed: feed, Ready: true, Connection: b.connection()}, answer)
+			Incarnation: b.incarnation, BrokerEpoch: epoch, Feed: feed, Ready: !stopping, WantsStop: stopping, Connection: b.connection()}, answer)
 		b.mu.Lock()
 		b.refused = err
 		b.fenced = err != nil || answer.Fenced
+		b.mayStop = b.mayStop || answer.MayStop
 		b.mu.Unlock()
 	}
 }
