@@ -72,11 +72,15 @@ func eventually(t testing.TB, what string, condition func() bool) {
 
 // call sends a request in protobuf and returns the answer's error.
 func call(nc *nats.Conn, subject string, body, answer proto.Message) error {
+	return callWithin(10*time.Second, nc, subject, body, answer)
+}
+
+func callWithin(patience time.Duration, nc *nats.Conn, subject string, body, answer proto.Message) error {
 	data, err := proto.Marshal(body)
 	if err != nil {
 		return err
 	}
-	m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Data: data, Header: nats.Header{"Content-Type": {"application/protobuf"}}}, 10*time.Second)
+	m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Data: data, Header: nats.Header{"Content-Type": {"application/protobuf"}}}, patience)
 	if err != nil {
 		return err
 	}
@@ -91,18 +95,27 @@ func call(nc *nats.Conn, subject string, body, answer proto.Message) error {
 
 func look[T any](t testing.TB, nc *nats.Conn, endpoint string) (T, messages.View) {
 	t.Helper()
-	m, err := nc.Request(subjects.Monitor(endpoint), nil, 10*time.Second)
+	data, v, err := inquire[T](nc, endpoint, 10*time.Second)
 	if err != nil {
 		t.Fatalf("%s: %v", endpoint, err)
+	}
+	return data, v
+}
+
+// inquire is look where there may be nobody to answer.
+func inquire[T any](nc *nats.Conn, endpoint string, patience time.Duration) (data T, view messages.View, err error) {
+	m, err := nc.Request(subjects.Monitor(endpoint), nil, patience)
+	if err != nil {
+		return data, view, err
 	}
 	var v struct {
 		messages.View
 		Data T `json:"data"`
 	}
 	if err := json.Unmarshal(m.Data, &v); err != nil {
-		t.Fatalf("%s: %s", endpoint, m.Data)
+		return data, view, fmt.Errorf("%s: %w", m.Data, err)
 	}
-	return v.Data, v.View
+	return v.Data, v.View, nil
 }
 
 // rawBroker speaks the broker's side of the protocol over a connection, without any storage: it is ready at once for
@@ -121,6 +134,8 @@ type rawBroker struct {
 	fenced   bool
 	stopping bool  // it wants to
 	mayStop  bool  // it was told
+	served   bool  // it was unfenced
+	fences   int   // how often it was told that it is fenced, after that
 	refused  error // of the last heartbeat
 }
 
@@ -186,12 +201,15 @@ func (b *rawBroker) beat() {
 		b.mu.Lock()
 		epoch, feed, stopping := b.epoch, b.feed, b.stopping
 		b.mu.Unlock()
-		err := call(b.nc, subjects.Broker(string(b.id), messages.VerbHeartbeat), &pb.HeartbeatRequest{Broker: string(b.id),
+		err := callWithin(time.Second, b.nc, subjects.Broker(string(b.id), messages.VerbHeartbeat), &pb.HeartbeatRequest{Broker: string(b.id),
 			Incarnation: b.incarnation, BrokerEpoch: epoch, Feed: feed, Ready: !stopping, WantsStop: stopping, Connection: b.connection()}, answer)
 		b.mu.Lock()
 		b.refused = err
 		b.fenced = err != nil || answer.Fenced
 		b.mayStop = b.mayStop || answer.MayStop
+		if b.served = b.served || !b.fenced; err == nil && answer.Fenced && b.served {
+			b.fences++
+		}
 		b.mu.Unlock()
 	}
 }

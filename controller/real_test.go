@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -116,8 +117,11 @@ func realTopic(t testing.TB, nc *nats.Conn, name messages.TopicName, minISR uint
 
 func partitionView(t testing.TB, nc *nats.Conn, topic messages.TopicName) messages.PartitionView {
 	t.Helper()
-	v, _ := look[messages.PartitionView](t, nc, "partition."+string(topic)+".0")
-	return v
+	v, _, err := inquire[messages.PartitionView](nc, "partition."+string(topic)+".0", time.Second)
+	if err != nil && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) {
+		t.Fatal(err)
+	}
+	return v // empty while nobody is active
 }
 
 // inSync waits for exactly these members, and a proven leader.

@@ -87,7 +87,7 @@ func leaders(t testing.TB, c *Controller) map[messages.PartitionID]*messages.Par
 	return out
 }
 
-func TestAStandbyAnswersMonitorsAndNobodyElse(t *testing.T) {
+func TestB104AStandbyAnswersMonitorsAndNobodyElse(t *testing.T) {
 	all := pair(t, 2, nil)
 	nc := connect(t, all[0].URL())
 	_, v := look[messages.HealthView](t, nc, "at.c2.health")

@@ -111,6 +111,16 @@ func (w *wire) held() int {
 	return len(w.kept)
 }
 
+// subjects returns the subjects of what is kept back.
+func (w *wire) subjects() (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.kept {
+		out = append(out, k.subject)
+	}
+	return out
+}
+
 // lose drops what is kept back.
 func (w *wire) lose() {
 	w.mu.Lock()
