@@ -35,30 +35,7 @@ func TestB64TwoHundredBrokersReconnectAtOnce(t *testing.T) {
 	}
 	c := start(t, dir, configure)
 	listen := strings.TrimPrefix(c.URL(), "nats://")
-	members := make([]*broker.Member, n)
-	var joining sync.WaitGroup
-	for i := range n {
-		joining.Go(func() {
-			id := broker.ID(fmt.Sprintf("b%03d", i))
-			nc, err := nats.Connect(c.URL(), client.ConnectOptions(string(id))...)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			t.Cleanup(nc.Close)
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-			defer cancel()
-			if members[i], err = broker.Join(ctx, nc, "dev", id, nothing{}, broker.WithStorage(messages.StorageID("s-"+string(id)), "", true, 0)); err != nil {
-				t.Errorf("%s: %v", id, err)
-				return
-			}
-			t.Cleanup(members[i].Close)
-		})
-	}
-	joining.Wait()
-	if t.Failed() {
-		return
-	}
+	members := herd(t, c.URL(), n)
 	nc := connect(t, c.URL())
 	all := func(what string, is func(broker.State) bool) {
 		t.Helper()
@@ -112,4 +89,34 @@ func consumersOf(t testing.TB, c *Controller) (n int) {
 		n += s.CachedInfo().State.Consumers
 	}
 	return n
+}
+
+// herd joins n brokers at once, each over a connection of its own.
+func herd(t testing.TB, url string, n int) []*broker.Member {
+	t.Helper()
+	members := make([]*broker.Member, n)
+	var joining sync.WaitGroup
+	for i := range n {
+		joining.Go(func() {
+			id := broker.ID(fmt.Sprintf("b%03d", i))
+			nc, err := nats.Connect(url, client.ConnectOptions(string(id))...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(nc.Close)
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			if members[i], err = broker.Join(ctx, nc, "dev", id, nothing{}, broker.WithStorage(messages.StorageID("s-"+string(id)), "", true, 0)); err != nil {
+				t.Errorf("%s: %v", id, err)
+				return
+			}
+			t.Cleanup(members[i].Close)
+		})
+	}
+	joining.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return members
 }

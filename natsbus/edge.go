@@ -145,7 +145,8 @@ func (e *Edge) Open(ctx context.Context, tree Tree) error {
 	return nil
 }
 
-// OpenMonitor lets monitors ask, and nobody else: for a standby.
+// OpenMonitor lets monitors ask, and nobody else: for a standby. Without a connection at the moment it returns all the same;
+// the server hears of the subscriptions when there is one again.
 func (e *Edge) OpenMonitor(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -159,7 +160,10 @@ func (e *Edge) OpenMonitor(ctx context.Context) error {
 	}
 	e.monitor = m
 	if err := flush(ctx, e.cfg.Conn); err != nil {
-		return messages.Errorf(messages.CodeUnavailable, "the subscriptions of the edge are not confirmed: %v", err)
+		if e.cfg.Conn.IsClosed() {
+			return messages.Errorf(messages.CodeUnavailable, "the subscriptions of the edge are not confirmed: %v", err)
+		}
+		e.cfg.Logger.Warn().Err(err).Msg("the subscriptions of a standby are not confirmed yet")
 	}
 	return nil
 }
