@@ -92,15 +92,29 @@ func (m *mixed) activate(names ...string) string {
 			}
 		}
 		_, errs, code := m.run(nil, "controller", "step-down")
-		deadline := time.Now().Add(8 * time.Second)
-		for time.Now().Before(deadline) {
-			if another, err := m.active(1); err == nil && another != now {
-				break
-			}
-		}
+		m.leaves(now)
 		return fmt.Errorf("%s was; stepping down ended with %d %s", now, code, errs)
 	})
 	return now
+}
+
+// leaves waits a while for another than one to be active.
+func (m *mixed) leaves(name string) {
+	m.t.Helper()
+	patience := time.NewTimer(8 * time.Second)
+	defer patience.Stop()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if now, err := m.active(1); err == nil && now != name {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-patience.C:
+			return
+		}
+	}
 }
 
 // kept checks in a backup that what only the next release knows of a topic is still there.
@@ -282,16 +296,25 @@ func (m *mixed) refused() {
 	if code != 10 {
 		m.t.Errorf("health ends with %d", code)
 	}
+	if now := m.steady(); now != active {
+		m.t.Fatalf("%s was active, and now %s is", active, now)
+	}
 	before, err := m.controller(active)
 	must(m.t, err)
 	fault := time.Now()
 	m.away(active)
 	m.serving[active].kill()
 	m.t.Logf("the active one killed, one of two standbys too old: first accepted request after %s", m.accepted("after", fault, 40*time.Second))
-	now, err := m.active(0)
-	if c, _ := m.controller(now); err != nil || now == old || now == active || c.ControllerEpoch != before.ControllerEpoch+1 {
-		m.t.Errorf("%s took over with epoch %d after %d, %v", now, c.ControllerEpoch, before.ControllerEpoch, err)
-	}
+	eventually(m.t, 10*time.Second, "the one that knows the version has taken over", func() error {
+		now, err := m.active(0)
+		if err != nil {
+			return err
+		}
+		if c, err := m.controller(now); err != nil || now == old || now == active || c.ControllerEpoch != before.ControllerEpoch+1 {
+			return fmt.Errorf("%s has, with epoch %d after %d, %v", now, c.ControllerEpoch, before.ControllerEpoch, err)
+		}
+		return nil
+	})
 	if !m.serving[old].running() {
 		m.t.Error("the older build has ended instead of standing by")
 	}
