@@ -53,6 +53,9 @@ type HealthView struct {
 	Failed []string `json:"failed_actors"`
 }
 
+// ProblemStore is the code of the reason that the journal cannot be written.
+const ProblemStore = "STORE_UNAVAILABLE"
+
 // HealthReason is one thing that is not as it should be.
 type HealthReason struct {
 	// Code is UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED,

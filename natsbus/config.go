@@ -50,7 +50,8 @@ type Config struct {
 	// Racks takes the racks of all brokers and returns the judge of replica sets: whether one is spread worse than it should
 	// be. It is called once for each change of the brokers, its result from many goroutines; nil finds no violations.
 	Racks func(brokers map[messages.BrokerID]*messages.Broker) func(replicas []messages.BrokerID) bool
-	// Problems are further reasons for not being healthy, of the process itself; nil has none. It must not block.
+	// Problems are further reasons for not being healthy, of the process itself; nil has none. It must not block. While there
+	// is a messages.ProblemStore among them, operators' requests are refused at once.
 	Problems func() []messages.HealthReason
 
 	// Standby makes an edge that only answers monitors, from a catalog that follows the journal; nil is the active one's.

@@ -80,6 +80,9 @@ func (e *Edge) receive(v *verb, m *nats.Msg) {
 		}
 	}()
 	body, err := e.read(v, x, m)
+	if err == nil && v.textual {
+		err = e.storeAway()
+	}
 	if err == nil {
 		err = e.admit(v, x, body)
 	}
@@ -140,6 +143,18 @@ func (e *Edge) admit(v *verb, x *exchange, body proto.Message) error {
 		return busy("%d items are waiting already", pool.outstanding())
 	}
 	x.pool, x.cost = pool, taken
+	return nil
+}
+
+// storeAway refuses an operator's request at once while nothing can be stored: it would only wait, and its outcome would not be
+// known. What waits already is settled when the store is back, so this ends by itself.
+func (e *Edge) storeAway() error {
+	for _, p := range e.cfg.Problems() {
+		if p.Code == messages.ProblemStore {
+			return messages.Errorf(messages.CodeUnavailable, "nothing can be stored at the moment: %s", clip(p.Detail, 300)).
+				WithHint("see `highwater cluster health`; ask again when the journal is written to")
+		}
+	}
 	return nil
 }
 

@@ -16,8 +16,6 @@ const (
 	unclean      = "later: unclean election"
 	reassignment = "later: reassignment of replicas"
 	balancing    = "later: balancing and repair of placements"
-	several      = "later: several controllers"
-	stores       = "later: a journal on several NATS servers"
 	rights       = "later: principals and rules"
 	links        = "later: replication to other clusters"
 	oneFolder    = "a broker has one storage: it fails as a whole"
@@ -209,7 +207,7 @@ var groups = []struct {
 		{id: "B62", what: "a flapping broker does not drag leadership with it", rest: balancing},
 		{id: "B63", what: "failover costs messages per broker, not per partition"},
 		{id: "B64", what: "everybody reconnects at once"},
-		{id: "B65", what: "a hiccup of the coordination ends no broker", out: stores},
+		{id: "B65", what: "a hiccup of the coordination ends no broker"},
 	}},
 	{"Reassignment", []scenario{
 		{id: "B67", what: "a move is cancelled back to dead brokers", out: reassignment},
@@ -240,8 +238,8 @@ var groups = []struct {
 		{id: "B115", what: "elected, but nobody at the wheel"},
 		{id: "B116", what: "a new controller fences who is dead and nobody else"},
 		{id: "B117", what: "a new controller changes no leader and no ISR"},
-		{id: "B118", what: "decisions from a stale copy of the store", out: stores},
-		{id: "B121", what: "the store does not answer", rest: stores},
+		{id: "B118", what: "decisions from a stale copy of the store"},
+		{id: "B121", what: "the store does not answer"},
 		{id: "B123", what: "wall clocks jump", out: "nothing reads a wall clock to decide: the purity test of this package holds it"},
 		{id: "B124", what: "old and new controllers side by side"},
 	}},
