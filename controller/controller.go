@@ -39,8 +39,8 @@ type Controller struct {
 	governed chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool
-	unfit    atomic.Pointer[messages.Error] // why this build must not become active
-	stuck    atomic.Bool                    // the disk takes no writes: nothing that needs it is waited for
+	unfit    atomic.Pointer[unfit] // why this build must not become active
+	stuck    atomic.Bool           // the disk takes no writes: nothing that needs it is waited for
 	stop     sync.Once
 	stopErr  error
 	done     chan struct{}

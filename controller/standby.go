@@ -132,13 +132,14 @@ func (s *standby) stand(ctx context.Context, steppedDown bool) (claimed, error) 
 		case <-look.C:
 		}
 		m.note((*activation.Watch).Look)
-		if s.c.whyUnfit() != "" {
+		if s.c.unreadable() {
 			continue
 		}
 		suspected := m.suspicion(s.catalog.Claimed()) != ""
 		if err := s.keepUp(ctx, suspected); err != nil {
 			return claimed{}, err
 		}
+		s.c.reconsider(s.catalog.Identity())
 		why := ""
 		if suspected && s.gap.IsZero() && s.c.whyUnfit() == "" {
 			why = m.suspicion(s.catalog.Claimed()) // of whoever the journal names now

@@ -123,7 +123,7 @@ func TestB124ATooOldControllerStandsByAndNeverClaims(t *testing.T) {
 	}
 	check(old)
 	h, _ := look[messages.HealthView](t, nc, "health")
-	if h.Status != "DEGRADED" || len(h.Reasons) != 1 || h.Reasons[0].Code != "CONTROLLER_TOO_OLD" || !strings.Contains(h.Reasons[0].Detail, "c9") {
+	if h.Status != "DEGRADED" || len(h.Reasons) != 1 || h.Reasons[0].Code != "CONTROLLER_UNFIT" || !strings.Contains(h.Reasons[0].Detail, "c9") {
 		t.Errorf("%+v", h)
 	}
 	if s := all[0].members.successor(); s != "" {
@@ -168,6 +168,28 @@ func TestB124AFollowingStandbyStopsBeforeWhatItIsTooOldFor(t *testing.T) {
 	if all[0].Active() || all[0].Err() != nil {
 		t.Errorf("the older one is active %t, has ended with %v", all[0].Active(), all[0].Err())
 	}
+}
+
+func TestB124AStandbyThatIsTooNewWaitsForTheVersion(t *testing.T) {
+	all := pair(t, 2, func(i int, c *Config) { c.versions = []messages.VersionRange{older, newer}[i] })
+	nc := connect(t, all[0].URL())
+	eventually(t, "a successor", func() bool { return all[0].members.successor() == "c2" })
+	tooNew := alike(t, all[0], "c0", messages.VersionRange{Min: 2, Max: 3})
+	eventually(t, "it to say that it is too new", func() bool {
+		return strings.Contains(listed(t, nc, "c0").Unfit, "the cluster is at version 1, this build knows versions 2 to 3")
+	})
+	all[0].order(orderStepDown) // c0 would come first by its name
+	eventually(t, "the one in between to be active", all[1].Active)
+	stop(t, all[0])
+	alike(t, all[1], "c1", newer)
+	eventually(t, "nothing to be in the way", func() bool { v, _ := look[messages.UpgradeView](t, nc, "upgrade"); return v.State == "READY" })
+	if out, err := finalize(nc, &pb.FinalizeUpgradeRequest{Version: 2}); err != nil {
+		t.Fatalf("%v, %v", out, err)
+	}
+	eventually(t, "it to have caught up", func() bool { c := listed(t, nc, "c0"); return c.Name != "" && c.Unfit == "" })
+	eventually(t, "it to be the successor", func() bool { return all[1].members.successor() == "c0" })
+	all[1].order(orderStepDown)
+	eventually(t, "it to be active", tooNew.Active)
 }
 
 func TestB124AloneATooOldBuildRefusesToStart(t *testing.T) {

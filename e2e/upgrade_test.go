@@ -118,25 +118,25 @@ func (m *mixed) leaves(name string) {
 }
 
 // kept checks in a backup that what only the next release knows of a topic is still there.
-func (m *mixed) kept(when, topic string, partitions int) {
-	m.t.Helper()
-	file := filepath.Join(m.dir, "backup.hw")
-	eventually(m.t, 30*time.Second, "a backup", func() error {
-		if _, errs, code := m.run(nil, "cluster", "snapshot", "save", file); code != 0 {
+func (c *cluster) kept(when, topic string, partitions int) (file string) {
+	c.t.Helper()
+	file = filepath.Join(c.dir, "backup.hw")
+	eventually(c.t, 30*time.Second, "a backup", func() error {
+		if _, errs, code := c.run(nil, "cluster", "snapshot", "save", file); code != 0 {
 			return fmt.Errorf("%s", errs)
 		}
 		return nil
 	})
 	raw, err := os.ReadFile(file)
-	must(m.t, err)
+	must(c.t, err)
 	var id []byte
 	fields, records := 0, 0
 	for raw = raw[8:]; len(raw) > 0; { // behind the magic: pieces behind their lengths
 		size := wire.BigEndian.Uint32(raw)
 		var piece pb.SnapshotPiece
 		var body pb.SnapshotBody
-		must(m.t, proto.Unmarshal(raw[4:4+size], &piece))
-		must(m.t, proto.Unmarshal(piece.GetBody(), &body))
+		must(c.t, proto.Unmarshal(raw[4:4+size], &piece))
+		must(c.t, proto.Unmarshal(piece.GetBody(), &body))
 		raw = raw[4+size:]
 		for _, r := range body.GetChunk().GetRecords() {
 			unknown := r.ProtoReflect().GetUnknown()
@@ -144,7 +144,7 @@ func (m *mixed) kept(when, topic string, partitions int) {
 			case r.GetTopic().GetName() == topic:
 				id = r.GetTopic().GetTopicId()
 				if !bytes.Contains(r.GetTopic().ProtoReflect().GetUnknown(), []byte("topic")) {
-					m.t.Errorf("%s: the further field of the topic is gone", when)
+					c.t.Errorf("%s: the further field of the topic is gone", when)
 				}
 			case r.GetPartition() != nil && id != nil && bytes.Equal(r.GetPartition().GetTopicId(), id) && bytes.Contains(r.GetPartition().ProtoReflect().GetUnknown(), []byte("partition")):
 				fields++
@@ -154,8 +154,9 @@ func (m *mixed) kept(when, topic string, partitions int) {
 		}
 	}
 	if id == nil || fields != partitions || records != 1 {
-		m.t.Errorf("%s: of %d partitions %d have their further field, and there are %d records of the further kind", when, partitions, fields, records)
+		c.t.Errorf("%s: of %d partitions %d have their further field, and there are %d records of the further kind", when, partitions, fields, records)
 	}
+	return file
 }
 
 // upgrade runs `cluster upgrade` with arguments until it ends with a code, and returns what it says.
@@ -225,7 +226,7 @@ func TestB124OldAndNewBuildsSideBySideAndThenFinalized(t *testing.T) {
 	m.until("mixed", "another leads it", func(v messages.PartitionView) bool { return v.Leader != killed && v.Leader != "" && len(v.ISR) == 2 })
 	m.startBroker(killed)
 	m.until("mixed", "all are in sync", func(v messages.PartitionView) bool { return len(v.ISR) == 3 })
-	m.kept("changed by this release", "mixed", 1)
+	restored(t, m.kept("changed by this release", "mixed", 1), "mixed", 1)
 
 	// One goes back to this release, and forth again: nothing has been finalized.
 	m.roll(rolled[0], "")
@@ -252,6 +253,21 @@ func TestB124OldAndNewBuildsSideBySideAndThenFinalized(t *testing.T) {
 	m.programs["command line"] = m.next
 	m.kept("at the end", "mixed", 1)
 	m.kept("at the end", "gated", 1)
+}
+
+// restored begins a store of its own with a backup, by this release, and looks for what only the next one knows.
+func restored(t *testing.T, file, topic string, partitions int) {
+	t.Helper()
+	c := emptyCluster(t)
+	out, err := exec.Command(binary, "cluster", "snapshot", "restore", file, "--cluster", clusterName, "--data-dir", c.folder("controller")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.startController()
+	c.connect()
+	c.controllerReady()
+	c.kept("restored by this release", topic, partitions)
+	c.controller.term()
 }
 
 // finalized finalizes version 2, which everybody knows by now.
@@ -290,9 +306,9 @@ func (m *mixed) refused() {
 		return err
 	})
 	out, _, _ := m.run(nil, "controller", "list")
-	m.says(out, "TOO OLD: ")
+	m.says(out, "UNFIT: ")
 	out, _, code := m.run(nil, "cluster", "health")
-	m.says(out, "DEGRADED", "CONTROLLER_TOO_OLD 1")
+	m.says(out, "DEGRADED", "CONTROLLER_UNFIT 1")
 	if code != 10 {
 		m.t.Errorf("health ends with %d", code)
 	}

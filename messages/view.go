@@ -37,7 +37,7 @@ type ControllerView struct {
 	AgeMs           int64           `json:"age_ms"`  // since it was heard last
 	Versions        VersionRange    `json:"versions"`
 	Release         string          `json:"release,omitempty"`
-	// Unfit says why it must not become active, as that it is too old for the journal; empty if it may.
+	// Unfit says why it must not become active, as that its build is too old for the journal; empty if it may.
 	Unfit string `json:"unfit,omitempty"`
 }
 
@@ -59,7 +59,7 @@ const ProblemStore = "STORE_UNAVAILABLE"
 // HealthReason is one thing that is not as it should be.
 type HealthReason struct {
 	// Code is UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED,
-	// CONTROLLER_TOO_OLD, or one of the process that answers.
+	// CONTROLLER_UNFIT, or one of the process that answers.
 	Code   string `json:"code"`
 	Count  int    `json:"count"`
 	Detail string `json:"detail,omitempty"`

@@ -119,7 +119,7 @@ func (e *Edge) healthView() messages.HealthView {
 	reason(false, "BROKER_UNRESPONSIVE", v.Brokers.Unresponsive,
 		strings.Join(messages.BrokerStrings(v.Brokers.UnresponsiveIDs), ", ")+": alive, but not doing what they are told")
 	old, why := e.unfit()
-	reason(false, "CONTROLLER_TOO_OLD", len(old), why)
+	reason(false, "CONTROLLER_UNFIT", len(old), why)
 	reason(false, "RACK_VIOLATION", v.Partitions.RackViolation, "partitions that could be spread better over the racks")
 	switch {
 	case unhealthy:

@@ -14,7 +14,7 @@ import (
 // controllerState is ok, or why the controller must not become active.
 func controllerState(c messages.ControllerView) string {
 	if c.Unfit != "" {
-		return "TOO OLD: " + printable(c.Unfit)
+		return "UNFIT: " + printable(c.Unfit)
 	}
 	return "ok"
 }
