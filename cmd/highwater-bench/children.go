@@ -258,7 +258,7 @@ func (p *processes) active(ctx context.Context, c *client.Client, standbys int) 
 	return name, nil
 }
 
-// leaderOf returns the process whose server leads a stream.
+// leaderOf returns the process whose server leads a stream, once every replica has what the leader has.
 func leaderOf(nc *nats.Conn, stream string) (string, error) {
 	m, err := nc.Request("$JS.API.STREAM.INFO."+stream, nil, time.Second)
 	if err != nil {
@@ -266,11 +266,21 @@ func leaderOf(nc *nats.Conn, stream string) (string, error) {
 	}
 	var at struct {
 		Cluster struct {
-			Leader string `json:"leader"`
+			Leader   string `json:"leader"`
+			Replicas []struct {
+				Name    string `json:"name"`
+				Current bool   `json:"current"`
+				Offline bool   `json:"offline"`
+			} `json:"replicas"`
 		} `json:"cluster"`
 	}
 	if err := json.Unmarshal(m.Data, &at); err != nil || at.Cluster.Leader == "" {
 		return "", errors.Join(err, fmt.Errorf("%s has no leader", stream))
+	}
+	for _, r := range at.Cluster.Replicas {
+		if !r.Current || r.Offline {
+			return "", fmt.Errorf("the replica of %s at %s is behind", stream, r.Name)
+		}
 	}
 	return at.Cluster.Leader, nil
 }
