@@ -8,8 +8,10 @@ import (
 
 // Messages of the host to every actor.
 type (
-	// Activated is the first message after Load. Restarted says that the actor was loaded again after a panic.
-	Activated struct{ Restarted bool }
+	// Activated is the first message after Load. Restarted says that the actor was loaded again after a panic. Takeover says that
+	// it begins together with the whole controller, after which every leadership is published and every broker takes a snapshot:
+	// what is committed already need not be said by the actor.
+	Activated struct{ Restarted, Takeover bool }
 )
 
 // Bodies of requests to partition actors: one item of a batched wire message with the sender that the edge has checked
@@ -119,6 +121,9 @@ type (
 		Abrupt     bool
 		Reason     string
 	}
+
+	// Opened says that from now on brokers can be heard: the controller's subjects are open. It comes once, after the activation.
+	Opened struct{}
 
 	// FinalizeUpgrade asks that the version of the cluster be raised, and says which controllers there are. It is answered with
 	// a *pb.FinalizeUpgradeResponse.

@@ -90,7 +90,7 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 		Logger: c.log.With().Str("part", "actors").Logger(),
 		Limits: supervisor.Limits{AppendTimeout: c.cfg.AppendTimeout, AppendLimit: c.cfg.AppendLimit},
 	}
-	sessions := registry.Machine{Known: c.cfg.versions}
+	sessions := registry.Machine{Known: c.cfg.versions, AwaitOpen: true}
 	if !c.alone() {
 		config.GrantValidity, config.IdleTick = grantValidity, c.cfg.IdleTick
 		if !by.handed {
@@ -110,6 +110,9 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 	}
 	if err == nil {
 		err = e.Open(ctx, t.tree) // which also waits until the server knows of every subscription
+	}
+	if err == nil {
+		err = t.tree.Tell(actors.Registry, actors.Opened{})
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.end(ctx))

@@ -29,6 +29,7 @@ type term struct {
 	asked      actors.RequestID
 	waits      int  // counts the times that something began to wait for the journal
 	patient    bool // something waits
+	beginning  bool // the actors of a takeover are being made
 	quiet      bool // nothing was proposed since the last idle tick
 	closed     bool // nothing more is admitted
 	over       bool // nothing more is decided
@@ -113,12 +114,14 @@ func (t *term) start(sent time.Duration, handed bool) {
 		}
 		t.idle()
 	}
+	t.beginning = true
 	t.host(actors.Registry, sessions)
 	t.host(actors.Placer, sessions)
 	t.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
 		t.host(actors.Partition(p.ID), sessions)
 		return true
 	})
+	t.beginning = false
 	t.adopt()
 }
 
@@ -151,7 +154,7 @@ func (t *term) host(a actors.Address, sessions registry.Machine) *host {
 		return nil
 	}
 	t.hosts[a] = h
-	t.post(h, actors.Activated{})
+	t.post(h, actors.Activated{Takeover: t.beginning})
 	return h
 }
 

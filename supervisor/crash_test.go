@@ -59,6 +59,9 @@ func (f *fragile) machine() *toy {
 					f.activations = append(f.activations, m.Restarted)
 					f.mu.Unlock()
 				}
+				if m.Restarted && m.Takeover {
+					panic("a restarted actor begins with nobody")
+				}
 				f.at("activated", s.self)
 				fx.Wakes = []actors.Wake{{After: time.Second, Msg: noted("wake")}}
 			case noted:

@@ -145,7 +145,7 @@ func (h *host) activate(ctx actor.Context) {
 	if err := h.body.load(h.tree.env(), h.address); err != nil {
 		panic(errLoad{err})
 	}
-	h.step(ctx, actors.Activated{Restarted: h.incarnation > 1})
+	h.step(ctx, actors.Activated{Restarted: h.incarnation > 1, Takeover: h.incarnation == 1 && h.starting.Load()})
 }
 
 func (h *host) handle(ctx actor.Context, msg actors.Message) {

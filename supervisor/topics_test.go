@@ -38,11 +38,14 @@ func creator(env actors.Env, s *toyState, msg actors.Message) (fx actors.Effects
 func TestTopicsComeGrowAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 3)
-		var activated, deleted atomic.Int32
+		var activated, takeovers, deleted atomic.Int32
 		s.partitions(&toy{onStep: func(env actors.Env, st *toyState, msg actors.Message) actors.Effects {
-			switch msg.(type) {
+			switch m := msg.(type) {
 			case actors.Activated:
 				activated.Add(1)
+				if m.Takeover {
+					takeovers.Add(1)
+				}
 			case actors.TopicDeleted:
 				deleted.Add(1)
 			}
@@ -91,6 +94,9 @@ func TestTopicsComeGrowAndGo(t *testing.T) {
 			t.Errorf("%d partitions were told that they are deleted", n)
 		}
 		unknown(7, 0, messages.CodeUnknownTopicID)
+		if n := takeovers.Load(); n != 3 {
+			t.Errorf("%d actors are told of a takeover, 3 began with the tree", n)
+		}
 		if len(s.tree.topics.running) != 1 || len(s.tree.topics.byPID) != 1 {
 			t.Errorf("supervisors left: %v", s.tree.topics.byPID)
 		}

@@ -22,3 +22,17 @@ func BenchmarkFence(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkActivate measures what every partition costs when a controller takes over and there is nothing to decide.
+func BenchmarkActivate(b *testing.B) {
+	ids := []messages.BrokerID{"b1", "b2", "b3"}
+	record := &messages.Partition{ID: testID, Replicas: ids, ISR: ids, Leader: "b1", MinISR: 2, LeaderProven: true, Epoch: 1}
+	env := newCluster(record, ids...).env(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := &State{id: testID, topic: testTopic.Name, record: record, leaderBroker: 5}
+		if _, fx := (Machine{}).Step(env, s, actors.Activated{}); len(fx.Records)+len(fx.Publish) != 0 {
+			b.Fatalf("it decides %+v", fx)
+		}
+	}
+}

@@ -107,6 +107,23 @@ func TestTheDefaultsHoldWhereTheClusterHasNoSettings(t *testing.T) {
 	}
 }
 
+// A new partition is announced by its actor, unless the whole controller begins: then every leadership is published and every
+// broker takes a snapshot, and a word for each of a hundred thousand partitions would only be in the way.
+func TestANewPartitionIsNotAnnouncedInATakeover(t *testing.T) {
+	for _, c := range []struct {
+		msg  actors.Activated
+		want int
+	}{{actors.Activated{}, 3}, {actors.Activated{Restarted: true}, 3}, {actors.Activated{Takeover: true}, 0}} {
+		p := soundPartition()
+		p.Epoch = 0
+		cl := newCluster(p, someBrokers...)
+		_, fx := Machine{}.Step(cl.env(0), load(t, cl), c.msg)
+		if len(fx.Tells) != c.want || len(fx.Records) > 0 || (len(fx.Publish) == 1) != (c.want > 0) {
+			t.Errorf("%+v: %d assignments, %d leaderships, %d records", c.msg, len(fx.Tells), len(fx.Publish), len(fx.Records))
+		}
+	}
+}
+
 func TestEventsHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range []actors.Event{LeaderChanged{}, ISRChanged{}, Offline{}, Recovered{}, LeaderProven{}, LeaderUnproven{}, LeaderDeclined{}, LeaderResigned{},

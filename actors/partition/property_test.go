@@ -256,3 +256,33 @@ func arbitrary(kind uint8, body []byte, b messages.BrokerID, epoch messages.Brok
 	}
 	return actors.TopicDeleted{}
 }
+
+// TestActivationPassesOverOnlyWhatIsInLine: what unchanged lets pass is what the whole decision would leave as it is.
+func TestActivationPassesOverOnlyWhatIsInLine(t *testing.T) {
+	passed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCluster(drawRecord(t), someBrokers...)
+		c.topic.MinISR = rapid.IntRange(0, 4).Draw(t, "topic min")
+		if rapid.Bool().Draw(t, "troubles") {
+			drawBrokerState(t, c, drawBroker.Draw(t, "broker"))
+		}
+		s, err := Machine{}.Load(c.env(0), actors.Partition(testID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &turn{State: s, env: c.env(0), brokers: c.Brokers()}
+		if !w.unchanged() {
+			return
+		}
+		passed++
+		if faults := w.faults(); len(faults) > 0 {
+			t.Fatalf("%+v passes with %q", s.Partition(), faults)
+		}
+		if before := s.Partition(); w.decide(change{}) || len(w.fx.Records)+len(w.fx.Events)+len(w.fx.Publish) > 0 {
+			t.Fatalf("%+v passes, and is decided to become %+v", before, s.Partition())
+		}
+	})
+	if passed == 0 {
+		t.Error("nothing ever passes")
+	}
+}

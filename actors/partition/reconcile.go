@@ -8,19 +8,46 @@ import (
 )
 
 // activate brings a partition in line with what its brokers have become while no actor watched. A new partition is
-// announced; one that is as it should be is not: brokers take a snapshot after a change of controllers.
-func (t *turn) activate() {
+// announced, unless a takeover does that for all; one that is as it should be is not: brokers take a snapshot after a change of
+// controllers.
+func (t *turn) activate(takeover bool) {
+	announced := takeover || t.record.Epoch > 0
+	if announced && t.unchanged() {
+		return
+	}
 	if faults := t.faults(); len(faults) > 0 {
 		t.event(StateRepaired{Faults: faults})
 	}
 	wasOffline := t.record.Leader == ""
-	if !t.decide(change{}) && t.record.Epoch == 0 {
+	if !t.decide(change{}) && !announced {
 		t.assign(t.record.Replicas)
 		t.publish()
 	}
 	if wasOffline && t.record.Leader == "" {
 		t.event(t.offline())
 	}
+}
+
+// unchanged reports, without making anything, that there is nothing to bring in line: the record is sound and has a leader, and
+// everybody in its ISR may be there. It is what almost every partition finds when a controller takes over, which waits for
+// all of them. Where it says no there may still be nothing to do.
+func (t *turn) unchanged() bool {
+	p := t.record
+	n := len(p.Replicas)
+	if p.Leader == "" || n == 0 || len(p.Eligible) > 0 || len(p.ISR) < messages.EffectiveMinISR(p.MinISR, n) || t.minISR() != p.MinISR {
+		return false
+	}
+	for i, b := range p.Replicas {
+		if b == "" || slices.Contains(p.Replicas[:i], b) {
+			return false
+		}
+	}
+	for i, b := range p.ISR {
+		if !slices.Contains(p.Replicas, b) || slices.Contains(p.ISR[:i], b) || !t.mayLead(b) {
+			return false
+		}
+	}
+	return slices.Contains(p.ISR, p.Leader) && !t.leaderRestarted()
 }
 
 // reconcile looks at all brokers of the partition, not only at the one that a message named: the message that named

@@ -15,7 +15,7 @@ func (Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, actor
 	}
 	switch m := msg.(type) {
 	case actors.Activated:
-		t.activate()
+		t.activate(m.Takeover)
 	case actors.BrokerChanged:
 		t.reconcile(change{})
 	case actors.BrokerRestarted:

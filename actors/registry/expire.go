@@ -8,8 +8,8 @@ import (
 	"github.com/highwater-io/highwater/messages"
 )
 
-// activate begins the soft state: who is unfenced has a whole session to be heard (heartbeats are not journaled), and what
-// a predecessor may not have come to is done again.
+// activate begins the soft state: who is unfenced has a whole session to be heard (heartbeats are not journaled), from the
+// moment on that anybody can be heard, and what a predecessor may not have come to is done again.
 func (t *step) activate(restarted bool, validity time.Duration) {
 	from := t.env.Now
 	if !restarted {
@@ -40,7 +40,7 @@ func (t *step) tick() {
 			t.touch(t.state.session(id), t.env.Now)
 		}
 	}
-	if t.doubt() != nil {
+	if t.state.deaf || t.doubt() != nil {
 		t.spare()
 	}
 	t.expireSessions()

@@ -12,6 +12,9 @@ type Machine struct {
 	// GrantValidity is for how long after its last append a predecessor that was cut off may have gone on granting leases.
 	// The first sessions after an activation are longer by it. 0 where no predecessor can be alive.
 	GrantValidity time.Duration
+	// AwaitOpen: the host says Opened once brokers can be heard. Until then nobody's silence counts, however long the other
+	// actors take to start. Without it, brokers can be heard from the activation on.
+	AwaitOpen bool
 	// Known are the versions that this controller knows; the zero value stands for those of the build.
 	Known messages.VersionRange
 }
@@ -26,6 +29,8 @@ type State struct {
 	spoken map[connection][]messages.BrokerID
 	// claims are the brokers that have seen more than the journal holds.
 	claims map[messages.BrokerID]claim
+	// deaf: nobody can be heard yet.
+	deaf bool
 	// tickDue is when the pending Tick should come, 0 if none is pending.
 	tickDue time.Duration
 

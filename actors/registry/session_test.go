@@ -200,3 +200,35 @@ func BenchmarkHeartbeats(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "heartbeats/s")
 }
+
+// Loading very many partitions takes longer than a session. Whoever could not be heard meanwhile has not been silent.
+func TestSessionsBeginWhenBrokersCanBeHeard(t *testing.T) {
+	w := newWorld(messages.DefaultSettings())
+	w.step(actors.Activated{})
+	w.join("b1")
+	w.join("b2")
+	w.machine.AwaitOpen = true
+	w.load()
+	w.step(actors.Activated{})
+	fenced := func(b messages.BrokerID) bool { return w.cluster.brokers[b].Fenced }
+	w.wait(20 * time.Second)
+	if fenced("b1") || fenced("b2") {
+		t.Fatal("fenced before it could be heard")
+	}
+	w.step(actors.Opened{})
+	w.wait(2900 * time.Millisecond)
+	if fenced("b1") || fenced("b2") {
+		t.Fatal("fenced before its session was over")
+	}
+	w.ask("b1", w.beat("b1"))
+	w.wait(500 * time.Millisecond)
+	if fenced("b1") || !fenced("b2") {
+		t.Fatalf("b1, which was heard, is fenced: %t; b2, which was not: %t", fenced("b1"), fenced("b2"))
+	}
+	w.load()
+	w.step(actors.Activated{Restarted: true}) // it is not told again that the way in is open
+	w.wait(3500 * time.Millisecond)
+	if !fenced("b1") {
+		t.Fatal("after a fault of the registry silence does not count any more")
+	}
+}

@@ -34,7 +34,11 @@ func (m Machine) Step(env actors.Env, s *State, msg actors.Message) (*State, act
 	t.noticeStall()
 	switch msg := msg.(type) {
 	case actors.Activated:
+		t.state.deaf = m.AwaitOpen && !msg.Restarted // who is started again after a fault is not told a second time
 		t.activate(msg.Restarted, m.GrantValidity)
+	case actors.Opened:
+		t.state.deaf = false
+		t.spare()
 	case actors.Tick:
 		t.tick()
 	case actors.Request:
