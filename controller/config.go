@@ -64,6 +64,11 @@ type Config struct {
 	// server alone it is 1.
 	JournalReplicas int
 
+	// Restore begins an empty journal with a backup: the path of its file, or AwaitRestore in the other processes of a cluster,
+	// which then wait for that. A folder that has served a cluster already, or a journal that has begun with this backup, goes
+	// on as it is, so that the field may stay set. Embedded servers only; for others there is the function Restore.
+	Restore string
+
 	// Settings are what a new cluster begins with; default messages.DefaultSettings. A cluster that exists keeps its own.
 	Settings messages.Settings
 
@@ -169,6 +174,8 @@ func (c Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
+	bad(c.Restore != "" && !c.embedded(), "a start with a backup is for embedded servers; restore it with the command first")
+	bad(c.Restore == AwaitRestore && c.ClusterListen == "", "no other process can restore the journal of an embedded server alone")
 	bad(len(c.Routes) > 0 && c.ClusterListen == "", "routes without a cluster listen address")
 	bad(c.DiskLimit < 2*diskLook, "the disk limit %v is shorter than %v", c.DiskLimit, 2*diskLook)
 	bad(c.Standby && c.embedded() && c.ClusterListen == "", "an embedded server alone has no standby")

@@ -29,6 +29,7 @@ type Controller struct {
 	store   *storeWatch
 	kept    journal.Snapshots
 	purger  journal.Purger
+	empty   journal.EmptyLog
 	origin  time.Time
 
 	// Of a process that shares its journal; nil or unused where it is alone.
@@ -70,7 +71,7 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 	if c.alone() {
 		begin = c.claim
 	}
-	for _, step := range []func(context.Context) error{c.lock, c.serve, c.watchDisk, c.connect, c.openJournal, begin} {
+	for _, step := range []func(context.Context) error{c.lock, c.serve, c.watchDisk, c.connect, c.openJournal, c.restoreFirst, begin} {
 		if err := step(ctx); err != nil {
 			c.stopping.Store(true)
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
@@ -151,7 +152,7 @@ func (c *Controller) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.store, c.kept, c.purger = &storeWatch{Log: entries}, kept, entries
+	c.store, c.kept, c.purger, c.empty = &storeWatch{Log: entries}, kept, entries, entries
 	if c.cfg.wrapLog != nil {
 		c.store.Log = c.cfg.wrapLog(entries)
 	}

@@ -14,6 +14,9 @@ const (
 	restoreEpochs    = 1 << 16
 )
 
+// RestoredAt is the sequence behind which a journal begins that is restored from a snapshot.
+func RestoredAt(s *Snapshot) messages.Sequence { return s.Info.At.Last + restoreSequences }
+
 // EmptyLog is a log that can be told where to begin.
 type EmptyLog interface {
 	Log
@@ -32,13 +35,13 @@ func Restore(ctx context.Context, log EmptyLog, in Snapshots, s *Snapshot, by, s
 	if err != nil {
 		return Position{}, 0, err
 	}
-	if last > 0 && last != s.Info.At.Last+restoreSequences {
+	if last > 0 && last != RestoredAt(s) {
 		return Position{}, 0, messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", last).
 			WithHint("a backup is restored into a new store; nothing was changed")
 	}
 	moved := *s
 	moved.damage, moved.damaged = nil, 0
-	moved.Info.At = Position{Last: s.Info.At.Last + restoreSequences, Chain: link(s.Info.At.Chain, s.Info.Digest[:])}
+	moved.Info.At = Position{Last: RestoredAt(s), Chain: link(s.Info.At.Chain, s.Info.Digest[:])}
 	moved.Info.Epoch += restoreEpochs
 	kept, err := in.List(ctx)
 	if err != nil {

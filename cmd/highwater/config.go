@@ -50,6 +50,7 @@ var configKeys = func() []settingKey {
 		{"journal_replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with cluster_listen 3"},
 		{"beat", 250 * time.Millisecond, "several controllers: pause between two signs of life"},
 		{"suspicion", 1500 * time.Millisecond, "several controllers: silence of the active one after which another claims"},
+		{"restore", "", "backup to begin an empty journal with; in the other processes of a cluster: elsewhere"},
 		{"append_limit", 15 * time.Second, "time that the journal may take nothing before the active controller gives up"},
 		{"snapshot_entries", 10_000, "entries by which the journal may grow until a snapshot is taken"},
 		{"snapshot_bytes", int64(64 << 20), "bytes by which the journal may grow until a snapshot is taken"},
@@ -200,7 +201,7 @@ func (l loadedConfig) controller() (controller.Config, error) {
 	cfg := controller.Config{
 		Cluster: messages.ClusterName(r.text("cluster")), Name: r.text("name"), DataDir: r.text("data_dir"), Listen: r.text("listen"),
 		InsecureNoAuth: r.yes("insecure_no_auth"), StoreLimit: int64(r.number("store_limit")), SystemURL: r.text("system_url"),
-		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"),
+		JournalReplicas: r.number("journal_replicas"), ClusterListen: r.text("cluster_listen"), Standby: r.yes("standby"), Restore: r.text("restore"),
 		Settings: s, SnapshotEntries: r.number("snapshot_entries"),
 		SnapshotBytes: int64(r.number("snapshot_bytes")), SnapshotInterval: r.duration("snapshot_interval"),
 		DiskLimit: r.duration("disk_limit"), Beat: r.duration("beat"), Suspicion: r.duration("suspicion"), AppendLimit: r.duration("append_limit"),

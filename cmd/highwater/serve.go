@@ -61,6 +61,10 @@ func (a *app) serve(ctx context.Context, cfg controller.Config) error {
 		cfg.Logger.Warn().Str("listen", cfg.Listen).Msg("there is no authentication: whoever reaches this address can do everything")
 	}
 	c, err := controller.Start(ctx, cfg)
+	if err != nil && ctx.Err() != nil {
+		cfg.Logger.Info().Err(err).Msg("stopped before it was ready")
+		return nil
+	}
 	if err != nil {
 		if cfg.NATSURL == "" {
 			err = errNotRunning{err}
