@@ -27,6 +27,7 @@ type standby struct {
 	at      journal.Position
 	from    journal.Recovery
 	tried   time.Time    // last look at the journal
+	marked  bool         // the data folder remembers the cluster
 	gap     time.Time    // since when the journal seems to lack entries, zero if it does not
 	current atomic.Int64 // nanoseconds since c.origin: when the catalog was last known to have everything
 }
@@ -177,8 +178,14 @@ func (s *standby) keepUp(ctx context.Context, suspected bool) error {
 			return err
 		}
 		s.c.log.Debug().Err(err).Msg("the journal cannot be read")
+		return nil
 	}
-	return nil
+	if s.marked || s.catalog.Identity() == nil {
+		return nil
+	}
+	err := s.c.remember(s.catalog) // an empty journal is a lost one from now on
+	s.marked = err == nil
+	return err
 }
 
 // claim appends the claim right behind what this standby has read.

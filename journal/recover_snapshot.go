@@ -85,6 +85,9 @@ func choose(ctx context.Context, log Log, in Snapshots, kept []StoredSnapshot, r
 		if err == nil {
 			return s, unusable, nil
 		}
+		if messages.CodeOf(err) == messages.CodeUnavailable {
+			return nil, unusable, err // it may be as good as any; another try will tell
+		}
 		if newer := (*TooNew)(nil); errors.As(err, &newer) {
 			return nil, unusable, err // an older one would only lead to the entry that this build is too old for
 		}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/highwater-io/highwater/messages"
 )
 
 // trio is three controllers in processes of their own, whose NATS servers form a cluster.
@@ -41,13 +44,18 @@ func (r *trio) settled(standbys int) string {
 	r.t.Helper()
 	active := ""
 	eventually(r.t, "one active controller", func() bool {
-		out, _, _ := highwater(r.t, "", "controller", "list", "-s", r.url(), "--no-headers")
-		for _, line := range strings.Split(out, "\n") {
-			if f := strings.Fields(line); len(f) > 1 && f[1] == "active" {
-				active = f[0]
+		out, _, _ := highwater(r.t, "", "controller", "list", "-s", r.url(), "-o", "json")
+		var all, alive []messages.ControllerView
+		if json.Unmarshal([]byte(out), &all) != nil {
+			return false
+		}
+		for _, c := range all {
+			if c.AgeMs < 1000 {
+				alive = append(alive, c)
 			}
 		}
-		return active != "" && strings.Count(out, "standby") == standbys
+		active = activeOf(alive)
+		return active != "" && len(alive) == 1+standbys
 	})
 	return active
 }
@@ -117,14 +125,16 @@ func TestABackupIsNotRestoredOverAnotherCluster(t *testing.T) {
 		r.start(fmt.Sprintf("c%d", i+1))
 	}
 	r.settled(2)
+	mark := filepath.Join(r.dir, "c3", "cluster-id")
+	eventually(t, "the folder to remember the cluster", func() bool { _, err := os.Stat(mark); return err == nil })
 	r.running["c3"].signal(syscall.SIGTERM)
 	r.running["c3"].ends()
-	must(t, os.Remove(filepath.Join(r.dir, "c3", "cluster-id"))) // as if it had never been there
+	must(t, os.Remove(mark)) // as if it had never been there
 	late := r.start("c3", "--restore", file)
 	if code := late.ends(); code != exitConflict || !strings.Contains(late.stderr(), "the journal is not empty") {
 		t.Errorf("it ends with %d", code)
 	}
-	r.settled(1)
+	on(t, devCluster{NATS: r.url()}, "", "cluster", "health")
 	for want, args := range map[string][]string{
 		"no other process can restore":   {"--data-dir", filepath.Join(dir, "x"), "--restore", "elsewhere"},
 		"is for embedded servers":        {"--nats-url", r.url(), "--restore", file},

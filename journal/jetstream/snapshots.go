@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	js "github.com/nats-io/nats.go/jetstream"
@@ -30,6 +31,10 @@ var _ journal.Snapshots = (*Snapshots)(nil)
 
 // objectPiece is the size of the messages of an object, in bytes: below every usual max_payload.
 const objectPiece = 512 << 10
+
+// objectStall is how long reading waits for the next message of an object: its consumer may have been asked for while the
+// stream changed its leader, and then nothing ever comes.
+const objectStall = 5 * time.Second
 
 // objectTimeout bounds one transfer whose context has no earlier end.
 const objectTimeout = 5 * time.Minute
@@ -137,12 +142,14 @@ func (s *Snapshots) Load(ctx context.Context, at messages.Sequence) (io.ReadClos
 		}
 		return nil, err
 	}
-	object, err := s.store.Get(ctx, info.Name)
-	if err != nil {
+	r := &reading{cancel: cancel}
+	r.stall = time.AfterFunc(objectStall, func() { r.stalled.Store(true); cancel() })
+	if r.ObjectResult, err = s.store.Get(ctx, info.Name); err != nil {
+		r.stall.Stop()
 		cancel()
-		return nil, fmt.Errorf("opening object %s of %s: %w", info.Name, s.bucket, err)
+		return nil, r.why(fmt.Errorf("opening object %s of %s: %w", info.Name, s.bucket, err))
 	}
-	return &reading{object, cancel}, nil
+	return r, nil
 }
 
 // complete makes sure that every message of an object is there.
@@ -165,21 +172,34 @@ func (s *Snapshots) complete(ctx context.Context, info *js.ObjectInfo) error {
 // reading is an open object.
 type reading struct {
 	js.ObjectResult
-	cancel context.CancelFunc
+	cancel  context.CancelFunc
+	stall   *time.Timer // gives up when nothing comes
+	stalled atomic.Bool
+}
+
+// why is an error of the object, or that nothing came: that says nothing of the object, and another try may do.
+func (r *reading) why(err error) error {
+	if err != nil && !errors.Is(err, io.EOF) && r.stalled.Load() {
+		return messages.Errorf(messages.CodeUnavailable, "nothing has come of a snapshot for %v: %v", objectStall, err)
+	}
+	return err
 }
 
 // Read reads on. An object that is not as it was stored is a *journal.BadSnapshot.
 func (r *reading) Read(p []byte) (int, error) {
+	r.stall.Reset(objectStall)
 	n, err := r.ObjectResult.Read(p)
+	r.stall.Stop() // whoever reads may take its time
 	if errors.Is(err, js.ErrDigestMismatch) {
 		err = &journal.BadSnapshot{Detail: "the object is not as it was stored"}
 	}
-	return n, err
+	return n, r.why(err)
 }
 
 // Close ends the reading.
 func (r *reading) Close() error {
 	defer r.cancel()
+	r.stall.Stop()
 	return r.ObjectResult.Close()
 }
 
