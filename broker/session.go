@@ -344,9 +344,7 @@ func (s *session) observe(p *pb.Seen) bool {
 	if seen.Controller < s.seen.Controller {
 		return false
 	}
-	if s.seen.Before(seen) {
-		s.seen = seen
-	}
+	s.seen = s.seen.With(seen)
 	return true
 }
 

@@ -288,6 +288,22 @@ func TestANewControllerMeansASnapshot(t *testing.T) {
 	})
 }
 
+// A controller whose journal has lost its end speaks first, and must still be told what this broker has seen of it.
+func TestB119APositionThatWasSeenIsNotForgottenForALaterController(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newScript()
+		m, b, _ := joined(t, s)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		b.deliver(&pb.AssignmentBatch{Seen: &pb.Seen{ControllerEpoch: 4, Sequence: 2}, Broker: "b1", BrokerEpoch: 5, Feed: &pb.FeedPosition{Feed: 2}})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if seen := m.State().Seen; seen.Controller != 4 || seen.Sequence != 5 {
+			t.Errorf("it has seen %+v", seen)
+		}
+	})
+}
+
 // A fence deposes this broker everywhere; the batch that says so, and both of its announcements, may have been lost.
 func TestAFenceMeansASnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {

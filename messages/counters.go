@@ -26,7 +26,8 @@ type (
 // NoLeaderEpoch is the epoch before the first leader.
 const NoLeaderEpoch LeaderEpoch = -1
 
-// Seen is the highest journal position that somebody has heard of, with the epoch of the controller that spoke of it.
+// Seen is a journal position, with the epoch of the controller that spoke of it; or the highest of each that somebody has
+// heard of.
 type Seen struct {
 	Controller ControllerEpoch
 	Sequence   Sequence
@@ -38,4 +39,10 @@ func (s Seen) Before(other Seen) bool {
 		return s.Controller < other.Controller
 	}
 	return s.Sequence < other.Sequence
+}
+
+// With returns the highest epoch and the highest position of two. A position that was seen is not forgotten when a later
+// controller speaks of a lower one: that controller's journal has lost something.
+func (s Seen) With(other Seen) Seen {
+	return Seen{Controller: max(s.Controller, other.Controller), Sequence: max(s.Sequence, other.Sequence)}
 }

@@ -53,6 +53,10 @@ func Run(cfg Config) (res Result) {
 		w.goBack()
 		return w.result
 	}
+	if cfg.StoreLosesTail {
+		w.loseTail()
+		return w.result
+	}
 	w.mend()
 	w.check.settle(cfg.Chaos + cfg.Quiet)
 	w.check.final()

@@ -20,8 +20,8 @@ func newScene(e Exploration) *model {
 	stub.check = w.check
 	ids := []messages.BrokerID{"b1", "b2", "b3"}
 	p := &messages.Partition{ID: thePartition, Replicas: ids, ISR: ids, Leader: "b1", MinISR: 1, LeaderProven: true}
-	records := []messages.Record{&messages.ControllerClaimed{Controller: "c1", Epoch: 1},
-		&messages.Cluster{Name: "sim", ID: "sim-1", Settings: settings}}
+	entries := [][]messages.Record{{&messages.ControllerClaimed{Controller: "c1", Epoch: 1}, &messages.Cluster{Name: "sim", ID: "sim-1", Settings: settings}},
+		nil, nil}
 	for i, id := range ids {
 		b := &explored{w: w, id: id, up: true, life: 1, epoch: messages.BrokerEpoch(i + 1), seen: 1, disk: &diskLog{}, told: map[messages.BrokerID]messages.Offset{}}
 		w.brokers = append(w.brokers, b)
@@ -30,16 +30,19 @@ func newScene(e Exploration) *model {
 		if (e.Scene == Joining || e.Scene == Contested) && id == "b3" {
 			rec.Fenced, rec.FencedReason, p.ISR = true, "registered, not ready yet", ids[:2]
 		}
-		records = append(records, rec)
+		entries[i] = append(entries[i], rec) // its epoch is the entry's sequence
 	}
-	records = append(records, &messages.Topic{ID: thePartition.Topic, Name: "t", Partitions: 1, ReplicationFactor: 3, MinISR: 1}, p)
-	writer := journal.Writer{Controller: "c1", Epoch: 1}
-	payload, _, err := journal.EncodeEntry(journal.Position{}, writer, journal.Stamp{}, records)
-	if err == nil {
-		_, err = w.log.Append(ctxNone, 0, payload)
-	}
-	if err != nil {
-		panic(err)
+	entries[2] = append(entries[2], &messages.Topic{ID: thePartition.Topic, Name: "t", Partitions: 1, ReplicationFactor: 3, MinISR: 1}, p)
+	var at journal.Position
+	for _, records := range entries {
+		payload, chain, err := journal.EncodeEntry(at, journal.Writer{Controller: "c1", Epoch: 1}, journal.Stamp{}, records)
+		if err == nil {
+			at.Last, err = w.log.Append(ctxNone, at.Last, payload)
+		}
+		if err != nil {
+			panic(err)
+		}
+		at.Chain = chain
 	}
 	w.check.follow()
 	for i := range 2 {

@@ -20,10 +20,15 @@ type truth struct {
 	deletions  map[messages.TopicID]bool
 	topics     map[messages.TopicID]bool
 	// states has every state of a partition by its epoch.
-	states  map[stateKey]*messages.Partition
-	at      journal.Position
-	claim   messages.ControllerClaimed
-	rereads messages.Sequence // up to here the journal is read a second time
+	states map[stateKey]*messages.Partition
+	at     journal.Position
+	forked bool
+	// history has every entry up to last, also those that were cut off behind a snapshot.
+	history [][]byte
+	// registered has which incarnation got a broker epoch.
+	registered map[messages.BrokerEpoch]messages.IncarnationID
+	claim      messages.ControllerClaimed
+	rereads    messages.Sequence // up to here the journal is read a second time
 	// reread has the brokers of which the last record is one of before the journal went back.
 	reread map[messages.BrokerID]bool
 	// writers has who claimed which controller epoch.
@@ -38,39 +43,63 @@ type stateKey struct {
 func newTruth() truth {
 	return truth{brokers: map[messages.BrokerID]*messages.Broker{}, partitions: map[messages.PartitionID]*messages.Partition{},
 		deletions: map[messages.TopicID]bool{}, topics: map[messages.TopicID]bool{}, states: map[stateKey]*messages.Partition{},
-		writers: map[messages.ControllerEpoch]string{}, reread: map[messages.BrokerID]bool{}}
+		writers: map[messages.ControllerEpoch]string{}, reread: map[messages.BrokerID]bool{},
+		registered: map[messages.BrokerEpoch]messages.IncarnationID{}}
 }
 
 // follow reads what the journal has got since the last call.
 func (c *checker) follow() {
 	_ = c.w.store.log.Replay(context.Background(), c.truth.last+1, func(seq messages.Sequence, payload []byte) error {
-		c.truth.last = seq
 		c.w.result.Entries++
-		e, err := journal.DecodeEntry(seq, payload)
-		if err != nil {
-			c.w.violated("entry %d of the journal: %v", seq, err)
-			return nil
-		}
-		c.entry(seq, e)
-		for _, r := range e.Records {
-			c.record(seq, r)
-		}
+		c.take(seq, payload)
 		return nil
 	})
+}
+
+// take reads the next entry.
+func (c *checker) take(seq messages.Sequence, payload []byte) {
+	t := &c.truth
+	t.last, t.history = seq, append(t.history, payload)
+	e, err := journal.DecodeEntry(seq, payload)
+	if err != nil {
+		c.w.violated("entry %d of the journal: %v", seq, err)
+		return
+	}
+	if c.w.store.back != 0 {
+		c.again(seq, e)
+	} else {
+		c.entry(seq, e)
+	}
+	if t.forked {
+		return
+	}
+	for _, r := range e.Records {
+		c.record(seq, r)
+	}
+}
+
+// again takes note of an entry of a journal that has lost something. A process that has read what was lost may write behind
+// it, where another one has written meanwhile. From then on the journal is two histories, and everybody who reads it refuses
+// it; what its records say of each other means nothing any more.
+func (c *checker) again(seq messages.Sequence, e *journal.Entry) {
+	t := &c.truth
+	if e.Follows(t.at) != nil && !t.forked {
+		t.forked = true
+		c.w.result.Forks++
+		c.w.say("@%d the journal has two histories", seq)
+	}
+	t.at = journal.Position{Last: seq, Chain: e.Chain}
+	for _, r := range e.Records {
+		if claim, ok := r.(*messages.ControllerClaimed); ok {
+			c.w.say("@%d %s claims epoch %d, released %v", seq, claim.Controller, claim.Epoch, claim.Released)
+			t.claim, t.writers[claim.Epoch] = *claim, claim.Controller
+		}
+	}
 }
 
 // entry checks invariants 2 and 5 on an entry: it continues the one before, and is of the active controller or its claim.
 func (c *checker) entry(seq messages.Sequence, e *journal.Entry) {
 	t := &c.truth
-	if seq <= t.rereads {
-		t.at = journal.Position{Last: seq, Chain: e.Chain}
-		for _, r := range e.Records {
-			if claim, ok := r.(*messages.ControllerClaimed); ok {
-				t.claim, t.writers[claim.Epoch] = *claim, claim.Controller
-			}
-		}
-		return
-	}
 	if err := e.Follows(t.at); err != nil || seq != t.at.Last+1 {
 		c.w.violated("entry %d of the journal, by %s with epoch %d, does not continue entry %d: %v", seq, e.Controller, e.Epoch, t.at.Last, err)
 	}
@@ -107,16 +136,18 @@ func (c *checker) wentBack(to messages.Sequence) {
 	t := &c.truth
 	old := *t
 	*t = newTruth()
-	t.states, t.topics, t.deletions = old.states, old.topics, old.deletions
+	t.states, t.topics, t.deletions, t.registered = old.states, old.topics, old.deletions, old.registered
 	t.rereads = to
-	c.follow()
+	for i, payload := range old.history[:to] {
+		c.take(messages.Sequence(i+1), payload)
+	}
 	t.rereads = 0
 }
 
 // activated checks that the catalog of a controller that has claimed is what the journal says.
 func (c *checker) activated(ctl *controller) {
-	if ctl.catalog.Applied() != c.truth.last {
-		return // somebody has claimed behind it already
+	if ctl.catalog.Applied() != c.truth.last || c.w.store.back != 0 {
+		return // somebody has claimed behind it already; or the journal has lost entries, which some may have read
 	}
 	n := 0
 	ctl.catalog.Partitions(func(_ *messages.Topic, p *messages.Partition) bool {
@@ -137,14 +168,19 @@ func (c *checker) record(seq messages.Sequence, r messages.Record) {
 	switch r := r.(type) {
 	case *messages.Broker:
 		old := t.brokers[r.ID]
+		if as, there := t.registered[r.Epoch]; there && as != r.Incarnation {
+			c.w.violated("broker epoch %d was given to %s before and is now of %s", r.Epoch, as, r.Incarnation)
+		}
+		t.registered[r.Epoch] = r.Incarnation
 		if old != nil && r.Epoch < old.Epoch {
 			c.w.violated("broker %s went from epoch %d to %d", r.ID, old.Epoch, r.Epoch)
 		}
 		if old == nil || old.Fenced != r.Fenced || old.Stopping != r.Stopping || old.Epoch != r.Epoch {
 			c.w.say("@%d broker %s epoch %d fenced %v (%s) stopping %v suspect %v", seq, r.ID, r.Epoch, r.Fenced, r.FencedReason, r.Stopping, r.Suspect)
 		}
-		c.fenced(old, r)
-		t.reread[r.ID] = seq <= t.rereads
+		if t.reread[r.ID] = seq <= t.rereads; !t.reread[r.ID] {
+			c.fenced(old, r)
+		}
 		t.brokers[r.ID] = r
 	case *messages.Topic:
 		t.topics[r.ID] = true
@@ -245,7 +281,7 @@ func (c *checker) assigned(a *pb.Assignment) {
 		c.w.violated("assignment of %s at partition epoch %d is given out and not stored", short(id), a.GetPartitionEpoch())
 		return
 	}
-	if p := c.truth.partitions[id]; p != nil && a.GetFloor() > int64(p.HighWatermark) {
+	if p := c.truth.partitions[id]; p != nil && a.GetFloor() > int64(p.HighWatermark) && c.w.store.back == 0 {
 		c.w.violated("assignment of %s has the floor %d, stored is the mark %d", short(id), a.GetFloor(), p.HighWatermark)
 	}
 }

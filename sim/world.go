@@ -25,6 +25,8 @@ type Config struct {
 	StoreGoesBack bool
 	// prepare changes the world before it begins; script goes wrong in place of the nemesis, when the cluster has a topic.
 	prepare, script func(*world)
+	// StoreLosesTail has it lose, with all processes alive, what it got last: one entry or many.
+	StoreLosesTail bool
 	// Faults are put into the code under test.
 	Faults Faults
 }
@@ -49,6 +51,7 @@ type Result struct {
 	HandOvers    int // terms that ended with a release of the journal
 	Depositions  int // terms that ended because of a successor
 	Refused      int // claims that were not accepted
+	Forks        int // of the journal, after it went back
 	Refusals     int // of a journal that is not to be trusted
 	Snapshots    int
 	Cuts         int // of the journal, behind a snapshot
