@@ -99,10 +99,13 @@ func (s *site) sleepThroughATakeover(victim string, l *load) {
 			accepted++
 		}
 	}
-	eventually(t, 30*time.Second, victim+" stands by", func() error { _, err := s.active(2); return err })
-	if !s.serving[victim].running() || len(s.serving[victim].logged(`"message":"standing by"`)) <= stood {
-		t.Errorf("%s has not ended its term and begun to stand by", victim)
-	}
+	eventually(t, 30*time.Second, victim+" ends its term and stands by", func() error {
+		if n := len(s.serving[victim].logged(`"message":"standing by"`)); n <= stood || !s.serving[victim].running() {
+			return fmt.Errorf("it has stood by %d times, and %d before", n, stood)
+		}
+		_, err := s.active(2)
+		return err
+	})
 	for _, e := range s.journal() {
 		if e.at > claimed[len(claimed)-1].at && e.epoch <= epoch {
 			t.Errorf("entry %d was written by %s under controller epoch %d, which had been replaced", e.at, e.controller, e.epoch)
