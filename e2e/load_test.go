@@ -137,7 +137,10 @@ const strictLimit = 2 * time.Second
 // readStrictly asks one partition after another, of its leader under a lease, for what is there since the last time.
 func (l *load) readStrictly(ctx context.Context) {
 	ends := make([]messages.Offset, l.partitions)
+	tick := time.NewTicker(2 * pace)
+	defer tick.Stop()
 	for p := int32(0); ctx.Err() == nil; p = (p + 1) % l.partitions {
+		<-tick.C
 		bounded, cancel := context.WithTimeout(ctx, strictLimit)
 		called, end := machineClock(), ends[p]
 		var got []client.Fetched
@@ -220,11 +223,13 @@ func (l *load) finish() {
 		last[history.Place{Partition: r.Partition, Offset: int64(r.Offset)}] = string(r.Value)
 		return nil
 	}))
+	began := time.Now()
 	if err := l.history.Check(last); err != nil {
 		l.s.t.Errorf("the history of %s is wrong: %v", l.topic, err)
 	}
 	produce, consume := l.gaps(l.bounds())
-	l.s.t.Logf("%s: %d records acknowledged, %d operations checked; longest gap %s writing, %s reading", l.topic, acked, len(l.history.Ops), produce, consume)
+	l.s.t.Logf("%s: %d records acknowledged, %d operations checked in %s; longest gap %s writing, %s reading", l.topic, acked, len(l.history.Ops),
+		time.Since(began), produce, consume)
 	l.s.checkTenures()
 }
 

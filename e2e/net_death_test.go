@@ -33,7 +33,8 @@ func without(all []string, one string) []string {
 // While the journal's servers elect, nothing can be decided, and nothing needs to be: brokers and clients at servers that
 // live write with acks=all and read what is committed as if nothing had happened. Then a second process dies, and what is left
 // neither decides anything nor does harm, and says so at once.
-func TestNetTheStreamLeaderDiesAndWritingGoesOnAndThenTheNextDies(t *testing.T) {
+func TestNetB65TheStreamLeaderDiesAndWritingGoesOnAndThenTheNextDies(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, t.TempDir())
 	s.steady()
 	victim := s.streamLeader()
@@ -64,8 +65,20 @@ func TestNetTheStreamLeaderDiesAndWritingGoesOnAndThenTheNextDies(t *testing.T) 
 	s.serve(victim)
 	s.whole("orders")
 	l.progress(200)
+	s.unhurt(before)
 	l.finish()
 	s.checkJournal()
+}
+
+// unhurt checks that no broker has ended or was fenced, and that nothing of a topic has changed.
+func (s *site) unhurt(before []messages.PartitionView) {
+	s.t.Helper()
+	s.unchanged("orders", before)
+	for _, r := range s.runs {
+		if fenced := r.logged(`"fenced":true`); !r.running() || len(fenced) > 0 {
+			s.t.Errorf("%s runs: %v; it was fenced: %v", r.name, r.running(), fenced)
+		}
+	}
 }
 
 // oneIsLeft kills all but one of the processes that are left, and brings them back.
@@ -114,6 +127,7 @@ func (s *site) oneIsLeft(living []string, l *load, before []messages.PartitionVi
 // The active controller and a broker die within the same 50 ms: the successor hears neither the broker's end nor its silence
 // from its predecessor, and elects all the same.
 func TestNetTheActiveControllerAndABrokerDieAtTheSameMoment(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, t.TempDir())
 	s.startBrokers()
 	s.createTopic("orders", 12)

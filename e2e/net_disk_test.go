@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/highwater-io/highwater/messages"
-	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
 // diskRoom is the size of a test's disk, in MiB.
@@ -31,6 +30,7 @@ func onDisks(t testing.TB, dir string, names ...string) map[string]*disk {
 // the active controller. Either way changes are accepted again while the disk still hangs, and a process whose disk has hung
 // for long ends instead of standing in the way.
 func TestNetADiskHangs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	disks := onDisks(t, dir, "c1", "c2", "c3")
 	s := newSite(t, dir)
@@ -80,6 +80,7 @@ func (s *site) hang(disks map[string]*disk, whose, victim string) {
 // The power of everything fails at the same moment: all processes are gone, and of what they had written only that is left
 // which was synced. Everything that was acknowledged, records and decisions, is there afterwards.
 func TestNetThePowerFails(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t, diskRoom)
 	s := newSite(t, d.path)
 	s.startBrokers()
@@ -88,10 +89,9 @@ func TestNetThePowerFails(t *testing.T) {
 	l := s.startLoad("orders", 6, s.names...)
 	l.progress(1000)
 	made := 0
-	for round := range 3 {
+	for round := range 2 {
 		for i := range 10 {
-			_, err := s.client.CreateTopic(t.Context(), &pb.CreateTopicRequest{Name: fmt.Sprintf("made-%d-%d", round, i), Partitions: 3})
-			must(t, err)
+			s.createTopic(fmt.Sprintf("made-%d-%d", round, i), 3)
 			made++
 		}
 		before, registered := s.partitions("orders"), s.registrations()

@@ -12,6 +12,7 @@ import (
 // Ten times in a row the active controller is killed, with 500 partitions under load. It is none of the partitions' business:
 // no leader, no epoch and no ISR changes, and writing goes on.
 func TestNetTenControllersDieInARowAndNoPartitionChanges(t *testing.T) {
+	t.Parallel()
 	const partitions = 500
 	s := newSite(t, t.TempDir())
 	s.startBrokers()
@@ -33,8 +34,9 @@ func TestNetTenControllersDieInARowAndNoPartitionChanges(t *testing.T) {
 	}
 	s.allActive(len(brokerHosts))
 	s.unchanged("orders", before)
+	was := byPartition(before)
 	for _, now := range s.partitions("orders") {
-		if was := byPartition(before)[now.Partition]; now.Epoch != was.Epoch {
+		if was := was[now.Partition]; now.Epoch != was.Epoch {
 			t.Errorf("partition %d has partition epoch %d, before %d: %+v", now.Partition, now.Epoch, was.Epoch, now)
 		}
 	}

@@ -130,6 +130,18 @@ func (s *site) attach(servers ...string) {
 	s.nc = s.connection(servers...)
 }
 
+// createTopic makes a topic, in as many tries as a loaded machine needs.
+func (s *site) createTopic(name string, partitions uint32) {
+	s.t.Helper()
+	eventually(s.t, 30*time.Second, "the topic "+name, func() error {
+		_, err := s.client.CreateTopic(s.t.Context(), &pb.CreateTopicRequest{Name: name, Partitions: partitions})
+		if messages.CodeOf(err) == messages.CodeTopicExists {
+			return nil // of an earlier try
+		}
+		return err
+	})
+}
+
 // others are the controllers besides some.
 func (s *site) others(but ...string) []string {
 	return slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return slices.Contains(but, n) })
