@@ -35,6 +35,7 @@ type fetcher struct {
 	session  uint64
 	round    uint64
 	number   uint64 // of the newest request, over all sessions
+	awaited  uint64 // of the request that the next answer belongs to: every request is answered, in order
 	inFlight bool
 	opening  bool // the request in flight opens a session
 	asked    map[messages.PartitionID]statedPosition
@@ -281,7 +282,12 @@ func (f *fetcher) onAnswer(m *nats.Msg, number uint64) {
 		f.session, f.opening = resp.GetSession(), false
 	case resp.GetSession() != f.session:
 		return
+	case number > f.awaited:
+		// The leader takes the positions that it has answered for used up, and waits for others.
+		f.reset("an answer was lost")
+		return
 	}
+	f.awaited = max(f.awaited, number+1)
 	if newest {
 		f.inFlight = false
 		f.pauses.reset()
