@@ -33,7 +33,7 @@ func without(all []string, one string) []string {
 // While the journal's servers elect, nothing can be decided, and nothing needs to be: brokers and clients at servers that
 // live write with acks=all and read what is committed as if nothing had happened. Then a second process dies, and what is left
 // neither decides anything nor does harm, and says so at once.
-func TestNetB65TheStreamLeaderDiesAndWritingGoesOnAndThenTheNextDies(t *testing.T) {
+func TestB65NetTheStreamLeaderDiesAndWritingGoesOnAndThenTheNextDies(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir())
 	s.steady()

@@ -34,7 +34,7 @@ func (s *site) whole(topic string) string {
 
 // The active controller is killed, and the next one is stopped until another has taken over. When it wakes, it finds
 // requests that were sent to it meanwhile: whatever it makes of them, nothing of its epoch reaches the journal any more.
-func TestNetB40TheActiveControllerIsKilledAndTheNextOneSleepsThroughATakeover(t *testing.T) {
+func TestB40NetTheActiveControllerIsKilledAndTheNextOneSleepsThroughATakeover(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, t.TempDir())
 	s.startBrokers()

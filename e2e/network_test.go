@@ -63,11 +63,11 @@ func newNetwork(t testing.TB, hosts ...string) *network {
 func needTools(t testing.TB, what, packages string, tools ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Fatalf("this test has to %s, which only root may; leave it out with -skip '^TestNet' or run it as root", what)
+		t.Fatalf("this test has to %s, which only root may; leave it out with -skip '^Test(B[0-9]+)?Net' or run it as root", what)
 	}
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("this test has to %s, and %s is missing (packages %s); leave it out with -skip '^TestNet' or install them", what, tool, packages)
+			t.Fatalf("this test has to %s, and %s is missing (packages %s); leave it out with -skip '^Test(B[0-9]+)?Net' or install them", what, tool, packages)
 		}
 	}
 }
