@@ -71,6 +71,6 @@ func (c *Controller) reconsider(known *messages.Cluster) {
 
 // itself lists the one process that there is.
 func (c *Controller) itself(t *term) []messages.ControllerView {
-	return []messages.ControllerView{{Name: c.cfg.Name, Role: "active", ControllerEpoch: t.epoch, Applied: t.catalog.Applied(), URL: c.URL(),
+	return []messages.ControllerView{{Name: c.cfg.Name, Role: "active", ControllerEpoch: t.epoch, Applied: t.catalog.Applied(), URL: withoutSecrets(c.URL()),
 		Versions: c.cfg.versions, Release: c.cfg.release}}
 }
