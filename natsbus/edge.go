@@ -108,7 +108,7 @@ func (e *Edge) endWork() {
 	e.end()
 }
 
-// Open publishes every committed leadership anew and then lets requests in. When it returns, the server knows every
+// Open lets requests in, and beside that publishes every committed leadership anew. When it returns, the server knows every
 // subscription. The context bounds the wait for that.
 func (e *Edge) Open(ctx context.Context, tree Tree) error {
 	e.mu.Lock()
@@ -120,9 +120,11 @@ func (e *Edge) Open(ctx context.Context, tree Tree) error {
 		return messages.Errorf(messages.CodeInternal, "a standby lets no requests in")
 	}
 	e.opened, e.tree = true, tree
-	e.publishAllLeadership()
 	e.goWork(e.followConnection)
-	e.goWork(e.keepLeadership)
+	e.goWork(func() {
+		e.publishAllLeadership() // what it puts is read from the catalog when it is written, so nothing has to wait for it
+		e.keepLeadership()
+	})
 	if e.cfg.StreamReplicas > 1 {
 		e.goWork(e.awaitLeadershipStream)
 	}
