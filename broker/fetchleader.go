@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -140,7 +141,7 @@ func (f *fetchSession) begin(req *pb.ReplicaFetchRequest) {
 	f.mu.Lock()
 	f.dirty = nil
 	f.mu.Unlock()
-	f.id = uint64(time.Now().UnixNano())
+	f.id = rand.Uint64() | 1 // 0 asks for a new one
 	f.epoch = messages.BrokerEpoch(req.GetBrokerEpoch())
 }
 

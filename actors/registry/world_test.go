@@ -18,6 +18,7 @@ type world struct {
 	state      *State
 	cluster    *fakeCluster
 	now        time.Duration
+	wall       time.Duration // how far the wall clock has jumped
 	applied    messages.Sequence
 	controller messages.ControllerEpoch
 	steps      uint64
@@ -42,7 +43,7 @@ func newWorld(s messages.Settings) *world {
 func (w *world) env() actors.Env {
 	w.steps++
 	return actors.Env{
-		Now: w.now, WallUnixMs: 1_700_000_000_000, Random: [2]uint64{0, w.steps}, Applied: w.applied,
+		Now: w.now, WallUnixMs: 1_700_000_000_000 + w.wall.Milliseconds(), Random: [2]uint64{0, w.steps}, Applied: w.applied,
 		Controller: w.controller, Cluster: w.cluster,
 	}
 }

@@ -14,6 +14,7 @@ const (
 	proposalRetryMax = 2 * time.Second
 	refusedPause     = 500 * time.Millisecond // before a member is proposed again that the controller refused; doubled each time
 	refusedPauseMax  = 8 * time.Second
+	maxLimpShift     = 3 // a limping follower waits for at most 2^3 times the lag; a stay that long forgives
 )
 
 // proposal is the one ISR change that is under way. Until its fate is known its additions count for the mark and its
@@ -88,8 +89,26 @@ func (r *Replica) lagging(now time.Duration, f *progress) bool {
 // mayJoin: it holds everything that is committed and everything from before this epoch, and it has lately had all that
 // the leader had. The last matters while the mark is frozen: whoever only reached the old mark would soon drop out again.
 func (r *Replica) mayJoin(now time.Duration, f *progress) bool {
-	return f.end >= r.mark && f.end >= r.leading.epochStart && f.everCaughtUp && now-f.caughtUp <= r.cfg.ReplicaLag &&
+	return !r.limping(now, f) && f.end >= r.mark && f.end >= r.leading.epochStart && f.everCaughtUp && now-f.caughtUp <= r.cfg.ReplicaLag &&
 		now >= f.refusedUntil
+}
+
+// limping: it has left the ISR for lagging more than once lately. It waits for longer each time until it joins again, so that a
+// disk at the edge of the lag does not move the ISR for ever. Where members are wanted, nobody waits.
+func (r *Replica) limping(now time.Duration, f *progress) bool {
+	if f.drops < 2 || len(r.isr) < r.minISR {
+		return false
+	}
+	return now-f.droppedAt < r.cfg.ReplicaLag<<min(f.drops-2, maxLimpShift)
+}
+
+// dropped notes that a follower has left the ISR for lagging.
+func (r *Replica) dropped(now time.Duration, f *progress) {
+	if now-f.joinedAt > r.cfg.ReplicaLag<<maxLimpShift {
+		f.drops = 0 // it was well for long
+	}
+	f.drops++
+	f.droppedAt = now
 }
 
 func (r *Replica) send(p *proposal) {
@@ -173,6 +192,7 @@ func (r *Replica) retry(now time.Duration, p *proposal) {
 // isrCommitted follows a later partition epoch in the same leader epoch. Copies of older proposals can not be accepted
 // any more, so the committed ISR is all that counts.
 func (r *Replica) isrCommitted(now time.Duration, before []messages.BrokerID) {
+	proposed := r.leading.proposal
 	r.leading.proposal = nil
 	if !sameSet(before, r.isr) {
 		r.leading.oneByOne = false
@@ -182,9 +202,11 @@ func (r *Replica) isrCommitted(now time.Duration, before []messages.BrokerID) {
 		switch {
 		case b == r.cfg.Self:
 		case f == nil:
-			r.leading.followers[b] = &progress{end: -1, caughtUp: now, everCaughtUp: slices.Contains(r.isr, b)}
+			r.leading.followers[b] = &progress{end: -1, caughtUp: now, joinedAt: now, everCaughtUp: slices.Contains(r.isr, b)}
 		case slices.Contains(r.isr, b) && !slices.Contains(before, b):
-			f.caughtUp, f.everCaughtUp, f.refusals = max(now, f.caughtUp), true, 0
+			f.caughtUp, f.everCaughtUp, f.refusals, f.joinedAt = max(now, f.caughtUp), true, 0, now
+		case slices.Contains(before, b) && !slices.Contains(r.isr, b) && proposed != nil && !slices.Contains(proposed.members, b):
+			r.dropped(now, f)
 		}
 	}
 	for b := range r.leading.followers {

@@ -30,7 +30,11 @@ type progress struct {
 	lastEnd      messages.Offset // our durable end at the last fetch
 	// refusedUntil holds a follower back that the controller has refused as a member.
 	refusedUntil time.Duration
-	refusals     int // since it was in the ISR last
+	// drops is how often it has left the ISR for lagging without a long stay in between, droppedAt when it last did, joinedAt
+	// when it last became a member.
+	drops               int
+	droppedAt, joinedAt time.Duration
+	refusals            int // since it was in the ISR last
 }
 
 // startLeading begins the epoch at the log's end. Members of the ISR count as caught up from now on and have the whole
@@ -40,7 +44,7 @@ func (r *Replica) startLeading(now time.Duration) {
 	r.leading.followers = make(map[messages.BrokerID]*progress, len(r.replicas))
 	for _, b := range r.replicas {
 		if b != r.cfg.Self {
-			r.leading.followers[b] = &progress{end: -1, caughtUp: now, everCaughtUp: slices.Contains(r.isr, b)}
+			r.leading.followers[b] = &progress{end: -1, caughtUp: now, joinedAt: now, everCaughtUp: slices.Contains(r.isr, b)}
 		}
 	}
 	start := EpochStart{Epoch: r.leaderEpoch, Start: r.end}

@@ -197,7 +197,7 @@ var groups = []struct {
 		{id: "B50", what: "a new leader gives its followers the full lag"},
 		{id: "B51", what: "a follower at a frozen mark joins once"},
 		{id: "B53", what: "a refusal brings the state that the leader has missed"},
-		{id: "B54", what: "a limping follower", out: "later: growing pause before a follower that flaps joins again"},
+		{id: "B54", what: "a limping follower"},
 		{id: "B55", what: "followers cannot reach a leader that the controller can", out: "brokers speak over NATS alone: who is cut from the others is cut from the controller"},
 		{id: "B56", what: "a rolling restart of thousands of partitions", out: "the benchmark `highwater-bench failover` measures it"},
 		{id: "B57", what: "half the cluster vanishes and nothing is copied", rest: balancing},
@@ -240,7 +240,7 @@ var groups = []struct {
 		{id: "B117", what: "a new controller changes no leader and no ISR"},
 		{id: "B118", what: "decisions from a stale copy of the store"},
 		{id: "B121", what: "the store does not answer"},
-		{id: "B123", what: "wall clocks jump", out: "nothing reads a wall clock to decide: the purity test of this package holds it"},
+		{id: "B123", what: "wall clocks jump"},
 		{id: "B124", what: "old and new controllers side by side"},
 	}},
 	{"Rights", []scenario{
