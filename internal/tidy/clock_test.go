@@ -9,18 +9,18 @@ import (
 // Deadlines, leases and ages are differences of the monotonic clock, which no change of the wall clock touches. Whoever turns
 // a time into a number or a date has left that clock; these files do, for people to read.
 var wallClocks = map[string]string{
-	"supervisor/tree.go":           "when a topic was made, for people",
-	"actors/registry/create.go":    "when a topic was made, for people",
-	"journal/entry.go":             "when an entry was written, for people",
-	"journal/snapshots.go":         "when a snapshot was taken, for people",
-	"journal/restore.go":           "when a snapshot was taken, for people",
-	"controller/export.go":         "when a snapshot was taken, for people",
-	"controller/diskwatch.go":      "what is written is not read",
-	"natsbus/monitor.go":           "when an answer was given, for people",
-	"client/producer.go":           "the timestamp of a record, for its reader",
-	"cmd/highwater/snapshot.go":    "shown",
-	"cmd/highwater/topic.go":       "shown",
-	"cmd/highwater/cluster.go":     "shown",
+	"supervisor/tree.go":        "when a topic was made, for people",
+	"actors/registry/create.go": "when a topic was made, for people",
+	"journal/entry.go":          "when an entry was written, for people",
+	"journal/snapshots.go":      "when a snapshot was taken, for people",
+	"journal/restore.go":        "when a snapshot was taken, for people",
+	"controller/export.go":      "when a snapshot was taken, for people",
+	"controller/diskwatch.go":   "what is written is not read",
+	"natsbus/monitor.go":        "when an answer was given, for people",
+	"client/producer.go":        "the timestamp of a record, for its reader",
+	"cmd/highwater/snapshot.go": "shown",
+	"cmd/highwater/topic.go":    "shown",
+	"cmd/highwater/cluster.go":  "shown",
 }
 
 var wallReaders = []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano", "UTC", "Local", "Date"}
