@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	c := &cobra.Command{Use: "cluster", Short: "Health and description of the cluster", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "cluster", Short: "Health and description of the cluster, backups, and the doctor of its NATS", Args: cobra.NoArgs}
 	c.AddCommand(&cobra.Command{
 		Use: "health", Short: "Is everything as it should be? Exits 0 when healthy, 10 when not", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +45,7 @@ func (a *app) clusterCommand() *cobra.Command {
 				return a.print(v, describeTable(o, v))
 			})
 		},
-	}, a.snapshotCommand(), a.upgradeCommand())
+	}, a.doctorCommand(), a.snapshotCommand(), a.upgradeCommand())
 	return c
 }
 
