@@ -81,7 +81,7 @@ func TestTheDoctorNamesEachDefect(t *testing.T) {
 		name, config, check, result, seen string
 		args                              []string
 	}{
-		{"no JetStream", "max_payload: 8388608", "JetStream", checkFail, "JetStream", nil},
+		{"no JetStream", "max_payload: 8388608", "JetStream", checkFail, "jetstream not enabled", nil},
 		{"three replicas on one server", plain, "replicas", checkFail, "a stream with 3 cannot be made", []string{"--journal-replicas", "3"}},
 		{"synced at an interval", plain + fmt.Sprintf(accounts, "enabled", ""), "sync policy", checkFail, "not always on", []string{"--system-url"}},
 		{"too few streams", plain + fmt.Sprintf(accounts, "{max_streams: 2}", ""), "limits", checkFail, "2 streams are allowed and 0 used, 3 more are needed", nil},
