@@ -42,6 +42,9 @@ type Member struct {
 // successorLead is how long the others leave a successor that was named the first claim.
 const successorLead = 500 * time.Millisecond
 
+// refusedPause is the time between two claims while the active controller is known to be gone.
+const refusedPause = 100 * time.Millisecond
+
 // yieldFor is how long a controller that has stepped down lets the others come first.
 const yieldFor = 5 * time.Second
 
@@ -60,19 +63,21 @@ type Watch struct {
 	others map[string]*Member
 
 	since  time.Duration // silence counts from here at the earliest
+	stood  time.Duration // what was heard before says nothing of who is gone
+	again  time.Duration // not before then is another claim made after one that was refused
 	yield  time.Duration // until then this one has stepped down
 	looked time.Duration // the last look
 }
 
 // New makes a watch that has heard nobody.
 func New(c Config, now time.Duration) *Watch {
-	return &Watch{cfg: c, others: map[string]*Member{}, since: now, looked: now}
+	return &Watch{cfg: c, others: map[string]*Member{}, since: now, stood: now, looked: now}
 }
 
 // Stand begins a standby's term: what was or was not heard before says nothing. One that has stepped down lets the others
 // come first for a while.
 func (w *Watch) Stand(now time.Duration, steppedDown bool) {
-	w.since, w.looked, w.yield = now, now, 0
+	w.since, w.stood, w.looked, w.yield = now, now, now, 0
 	if steppedDown {
 		w.yield = now + yieldFor
 	}
@@ -102,7 +107,7 @@ func (w *Watch) Lose(name string) {
 // cannot tell silence from deafness, and listens anew first.
 func (w *Watch) Look(now time.Duration) {
 	if now-w.looked > w.cfg.Suspicion/2 {
-		w.since = now
+		w.since, w.stood = now, now
 	}
 	w.looked = now
 }
@@ -110,8 +115,9 @@ func (w *Watch) Look(now time.Duration) {
 // Awake says that this process has been running all the time until now.
 func (w *Watch) Awake(now time.Duration) { w.looked = now }
 
-// Refused notes that a claim was not accepted: somebody is there after all, or the journal is not.
-func (w *Watch) Refused(now time.Duration) { w.since, w.looked = now, now }
+// Refused notes that a claim was not accepted: somebody is there after all, or the journal is not. One whose connection has ended
+// is gone all the same: what came before the claim was its last entry.
+func (w *Watch) Refused(now time.Duration) { w.since, w.looked, w.again = now, now, now+refusedPause }
 
 // Suspicion says why the controller that has claimed the journal last is to be replaced, "" if it is not.
 func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed) string {
@@ -128,7 +134,7 @@ func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed)
 		return "" // its claim has only not been read yet
 	case claimed.Released && (claimed.Successor == w.cfg.Name || silent > successorLead):
 		return "handed over"
-	case known && active.Lost && active.Heard >= w.since:
+	case known && active.Lost && active.Heard >= w.stood && now >= w.again:
 		return "its connection has ended"
 	case silent > w.cfg.Suspicion:
 		return "not heard for " + silent.Round(time.Millisecond).String()
