@@ -375,3 +375,39 @@ func TestBrokersThatLeftInOrderAreLetInAtOnceAfterARestartOfEverything(t *testin
 		one.ready()
 	}
 }
+
+// Three brokers with 300 partitions are killed and started again one after the other: each time all are in sync again, under
+// min ISR for no longer than it takes to notice, and the proposals come in few messages.
+func TestB56ARollingRestartOfManyPartitionsTakesFewMessages(t *testing.T) {
+	const partitions = 300
+	c := start(t, t.TempDir(), nil)
+	b := realBrokers(t, c.URL(), "b1", "b2", "b3")
+	nc := connect(t, c.URL())
+	create(t, nc, "t", partitions)
+	var requests atomic.Int64
+	for _, one := range b {
+		one.wire.watch(func(m message) {
+			if !m.down && verb(messages.VerbISR, false)(m) {
+				requests.Add(1)
+			}
+		})
+	}
+	whole := func() bool {
+		p := partitionCounts(t, nc)
+		return p.Total == partitions && p.UnderReplicated == 0 && p.Unproven == 0
+	}
+	eventually(t, "all to be in sync", whole)
+	for _, id := range []messages.BrokerID{"b1", "b2", "b3"} {
+		before := requests.Load()
+		b[id].kill()
+		eventually(t, "it to be out everywhere", func() bool {
+			p := partitionCounts(t, nc)
+			return p.UnderReplicated == partitions && p.UnderMinISR == 0 && p.Offline == 0 && p.Unproven == 0
+		})
+		b[id].start()
+		eventually(t, "all to be in sync again", whole)
+		if n := requests.Load() - before; n > partitions/3 {
+			t.Errorf("%s: %d requests for %d partitions to come back", id, n, partitions)
+		}
+	}
+}

@@ -199,7 +199,7 @@ var groups = []struct {
 		{id: "B53", what: "a refusal brings the state that the leader has missed"},
 		{id: "B54", what: "a limping follower"},
 		{id: "B55", what: "followers cannot reach a leader that the controller can", out: "brokers speak over NATS alone: who is cut from the others is cut from the controller"},
-		{id: "B56", what: "a rolling restart of thousands of partitions", out: "the benchmark `highwater-bench failover` measures it"},
+		{id: "B56", what: "a rolling restart of many partitions"},
 		{id: "B57", what: "half the cluster vanishes and nothing is copied", rest: balancing},
 		{id: "B59", what: "a rolling restart moves no data", rest: "later: is it safe to stop a broker?"},
 		{id: "B60", what: "a dead broker is no spare capacity", out: balancing},
