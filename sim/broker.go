@@ -186,7 +186,7 @@ func (b *broker) beat(sent time.Duration, res *pb.HeartbeatResponse) {
 	}
 	if (res.GetFenced() || b.stopping) && !b.w.cfg.Faults.EndlessLease {
 		b.leaseUntil = 0
-	} else if lease > 0 && (b.term == b.covered || b.w.cfg.Faults.EndlessLease) {
+	} else if lease > 0 && (b.term == b.covered || b.w.cfg.Faults.EndlessLease || b.w.cfg.Faults.LeaseAtOnce) {
 		b.leaseUntil = max(b.leaseUntil, sent+lease)
 	}
 	b.w.check.leases()

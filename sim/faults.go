@@ -10,6 +10,7 @@ type Faults struct {
 	ReleaseBeforeCommit bool // the controller acts before the journal has stored the decision
 	DeleteUnlisted      bool // a broker deletes replicas that a snapshot does not list
 	EndlessLease        bool // a broker takes its lease to last ten times as long
+	LeaseAtOnce         bool // a broker takes the lease of a new term before it knows what it still leads
 	CommitWithoutISR    bool // a leader counts its own proposals as accepted
 	ForgetLostAnswers   bool // a leader takes a proposal without an answer as refused
 	TrustRefusals       bool // a leader takes a proposal that one controller has refused as refused by all

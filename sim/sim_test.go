@@ -85,6 +85,7 @@ func TestInjectedFaultsAreCaught(t *testing.T) {
 		{"3 forget a proposal without an answer", Faults{ForgetLostAnswers: true}, lost},
 		{"3 take a refusal for the last word", Faults{TrustRefusals: true}, lost},
 		{"3 two leases", Faults{EndlessLease: true}, "both with valid leases"},
+		{"3 a lease for what has moved away", Faults{LeaseAtOnce: true}, "both with valid leases"},
 		{"4 ignore diverging logs", Faults{IgnoreDivergence: true}, "is now"},
 		{"4 serve what is not committed", Faults{ServeUncommitted: true}, "its mark is"},
 		{"4 serve without proof", Faults{SkipProof: true, DisksLie: true}, unproven},
