@@ -32,6 +32,8 @@ type Env struct {
 	// Applied is the last journal position in Cluster. Position Applied+1 is higher than every one that any broker has
 	// seen in a committed record.
 	Applied messages.Sequence
+	// Claimed is the journal position of the claim that this activation began with; 0 where it is not known.
+	Claimed messages.Sequence
 	// Controller is the epoch of this activation.
 	Controller messages.ControllerEpoch
 	// GrantUntil is the time, on the scale of Now, up to which leases may be granted: as long as that, no successor takes

@@ -30,6 +30,7 @@ type config struct {
 	storage     messages.StorageID
 	fsyncs      bool
 	cleanEpoch  messages.BrokerEpoch
+	seen        messages.Seen
 	limits      Limits
 }
 

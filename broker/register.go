@@ -16,6 +16,7 @@ const (
 	registerFirstPause = 50 * time.Millisecond
 	registerLastPause  = 5 * time.Second
 	registerTimeout    = 3 * time.Second
+	doubtedPause       = time.Second // while the controller asks for what is held
 )
 
 // register tries until it has an answer that decides. No controller, or one that cannot act, is no reason to give up:
@@ -43,6 +44,15 @@ func (s *session) register(ctx context.Context) error {
 			pauses.limit = time.Second // the holder's session ends within seconds
 		case !messages.AsError(err).Retryable():
 			return err
+		case code == messages.CodeStoreWentBack:
+			s.mu.Lock()
+			said := s.doubted
+			s.doubted = true
+			s.mu.Unlock()
+			if !said {
+				s.log.Warn().Err(err).Msg("the controller decides nothing; everything is kept until it does")
+			}
+			pauses.limit = doubtedPause
 		default:
 			pauses.limit = registerLastPause
 		}
@@ -69,7 +79,13 @@ func (s *session) askRegister(ctx context.Context) (*pb.RegisterResponse, error)
 		CleanEpoch: uint64(s.cleanEpoch), MinProtocol: minProtocol, MaxProtocol: maxProtocol, Host: s.cfg.host,
 		Pid: int64(os.Getpid()), Version: s.cfg.version, Connection: s.bus.connection(), Seen: messages.SeenToProto(s.seen),
 	}
+	doubted := s.doubted
 	s.mu.Unlock()
+	if doubted {
+		var total int
+		req.Held, total = s.sink.copies()
+		req.HeldTotal = uint32(total)
+	}
 	resp := &pb.RegisterResponse{}
 	err := s.ask(ctx, registerTimeout, messages.VerbRegister, req, resp)
 	return resp, err
@@ -92,7 +108,7 @@ func (s *session) accept(resp *pb.RegisterResponse) error {
 		return withSentinel(messages.Errorf(messages.CodeClusterMismatch,
 			"the broker belongs to cluster %s, the controller answered for %s", s.clusterID, r.clusterID))
 	}
-	s.reg, s.clusterID, s.fenced = r, r.clusterID, true
+	s.reg, s.clusterID, s.fenced, s.doubted = r, r.clusterID, true, false
 	s.mu.Unlock()
 	if err := s.sink.registered(r); err != nil {
 		return err

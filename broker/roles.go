@@ -277,6 +277,9 @@ func (r *roles) reports() []*pb.OffsetReport {
 	return out
 }
 
+// copies describes nothing: what such a broker stores, only its program knows.
+func (r *roles) copies() ([]*pb.HeldReplica, int) { return nil, 0 }
+
 func (r *roles) held() []*pb.HeldTopic {
 	r.mu.Lock()
 	defer r.mu.Unlock()

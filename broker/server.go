@@ -43,18 +43,19 @@ type Server struct {
 	tailBytes      atomic.Int64
 	fetchesWaiting atomic.Int64
 
-	mu       sync.RWMutex
-	settings messages.Settings
-	bound    bool
-	first    bool // no snapshot has been applied yet in this process
-	parts    map[messages.PartitionID]*partition
-	onDisk   map[messages.PartitionID]messages.TopicName
-	fetchers map[messages.BrokerID]*fetcher
-	sessions map[messages.BrokerID]*fetchSession
-	peers    map[messages.BrokerID]bool // whoever was assigned a replica of a partition of this broker
-	missing  []messages.TopicID
-	openers  chan *partition
-	removals map[messages.TopicID]bool // ordered, not confirmed yet
+	mu        sync.RWMutex
+	settings  messages.Settings
+	bound     bool
+	first     bool // no snapshot has been applied yet in this process
+	parts     map[messages.PartitionID]*partition
+	onDisk    map[messages.PartitionID]messages.TopicName
+	fetchers  map[messages.BrokerID]*fetcher
+	sessions  map[messages.BrokerID]*fetchSession
+	peers     map[messages.BrokerID]bool // whoever was assigned a replica of a partition of this broker
+	missing   []messages.TopicID
+	described int // where the next part of the description of the replicas begins
+	openers   chan *partition
+	removals  map[messages.TopicID]bool // ordered, not confirmed yet
 }
 
 // Serve registers a broker and serves the partitions that it is assigned, until Shutdown or Close. It returns when
@@ -67,6 +68,7 @@ func Serve(ctx context.Context, nc *nats.Conn, cluster messages.ClusterName, id 
 		return nil, withSentinel(messages.Errorf(messages.CodeClusterMismatch, "the storage belongs to broker %q, not %q", ident.Broker, id))
 	}
 	cfg.storage, cfg.clusterID, cfg.fsyncs, cfg.cleanEpoch = ident.Storage, ident.ClusterID, ident.Fsyncs, ident.CleanEpoch
+	cfg.seen = ident.Seen
 	srv, err := newServer(nc, id, storage, cfg)
 	if err != nil {
 		return nil, err
@@ -118,6 +120,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.goDo(s.readLoop)
 	}
 	s.goDo(s.tickLoop)
+	s.goDo(s.keepSeen)
 	s.goDo(s.watchConnection)
 	var err error
 	if s.replicas, err = s.nc.Subscribe(s.s.subjects.ReplicationWildcard(s.id), s.onReplicaFetch); err != nil {

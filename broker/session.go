@@ -35,6 +35,8 @@ type sink interface {
 
 // holdings is what a session tells the controller of its broker.
 type holdings interface {
+	// copies describes a part of the replicas on the disk, another one with each call, and says how many there are.
+	copies() ([]*pb.HeldReplica, int)
 	// held lists what the broker has on its disk.
 	held() []*pb.HeldTopic
 	// reports returns the marks to report at a checkpoint.
@@ -97,6 +99,8 @@ type session struct {
 	incarnation messages.IncarnationID
 	clusterID   string
 	seen        messages.Seen
+	newOrders   bool // the controller has ordered something since the position was kept last
+	doubted     bool // the controller asks for what is held, because its journal may have gone back
 	fenced      bool
 	stopping    bool
 	err         error
@@ -126,7 +130,7 @@ func newSession(b bus, cluster messages.ClusterName, id messages.BrokerID, cfg c
 		log:   cfg.logger.With().Str("broker", string(id)).Logger(),
 		inbox: make(chan *nats.Msg, maxWaiting), kicks: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		back: make(chan struct{}, 1), firstReady: make(chan struct{}), mayStop: make(chan struct{}),
-		done: make(chan struct{}), cleanEpoch: cfg.cleanEpoch, fenced: true,
+		done: make(chan struct{}), cleanEpoch: cfg.cleanEpoch, fenced: true, seen: cfg.seen,
 		known: map[messages.PartitionID]messages.PartitionEpoch{}, orders: map[messages.TopicID]removal{},
 	}
 	ses.lease.said = ses.traceLease

@@ -117,6 +117,7 @@ func (l *life) onSnapshot(snap snapshot) error {
 			l.sink.retired(id)
 		}
 	}
+	l.ordered()
 	first := !l.snapshotIn
 	l.snapshotIn = true
 	l.sink.snapshotApplied(l.unknown(snap.unknown))
@@ -168,6 +169,7 @@ func (l *life) onBatch(data []byte) error {
 func (l *life) apply(b *pb.AssignmentBatch) {
 	switch l.feed.judge(b) {
 	case feedApply:
+		l.ordered()
 		for _, p := range b.GetAssignments() {
 			l.assign(p)
 		}

@@ -28,6 +28,9 @@ type StorageIdentity interface {
 	// MarkRunning makes the next open an unclean one, durably, until MarkClean: called after registration.
 	MarkRunning() error
 
+	// SaveSeen keeps, durably, the highest position of the journal that the broker has heard of.
+	SaveSeen(s messages.Seen) error
+
 	// MarkClean records, durably, that the broker stopped in order under this broker epoch.
 	MarkClean(epoch messages.BrokerEpoch) error
 }
@@ -66,6 +69,8 @@ type Identity struct {
 	Broker    messages.BrokerID // "" while not bound
 	// CleanEpoch is the broker epoch of the last orderly stop, 0 if the storage was open or new since.
 	CleanEpoch messages.BrokerEpoch
+	// Seen is what SaveSeen was told last; zero if it never was.
+	Seen messages.Seen
 	// Fsyncs: a Write is durable when it returns.
 	Fsyncs bool
 }

@@ -35,6 +35,7 @@ type term struct {
 	// Of the active controller: what takes snapshots and gives them out, and what its catalog was rebuilt from.
 	shots   *snapshotter
 	exports *exporter
+	ahead   *aheadWatch
 	from    journal.Recovery
 }
 
@@ -85,8 +86,9 @@ func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by cla
 		return nil, err
 	}
 	t.edge = e
+	t.ahead = &aheadWatch{edge: e, log: c.log}
 	config := supervisor.Config{
-		Log: c.store, Catalog: catalog, Position: by.at, Controller: c.cfg.Name, Epoch: by.epoch, Edge: e, Claimed: by.sent,
+		Log: c.store, Catalog: catalog, Position: by.at, Controller: c.cfg.Name, Epoch: by.epoch, Edge: t.ahead, Claimed: by.sent,
 		Logger: c.log.With().Str("part", "actors").Logger(),
 		Limits: supervisor.Limits{AppendTimeout: c.cfg.AppendTimeout, AppendLimit: c.cfg.AppendLimit},
 	}
@@ -201,6 +203,11 @@ func (t *term) problems() []messages.HealthReason {
 	}
 	if _, n := t.catalog.Damaged(); n > 0 {
 		out = append(out, messages.HealthReason{Code: "JOURNAL_DAMAGED", Count: n, Detail: "records of the journal that cannot be used"})
+	}
+	if t.ahead != nil {
+		if n, why := t.ahead.problem(); n > 0 {
+			out = append(out, messages.HealthReason{Code: string(messages.CodeStoreWentBack), Count: n, Detail: why})
+		}
 	}
 	if t.shots != nil {
 		if n, why := t.shots.problem(); n > 0 {

@@ -17,6 +17,15 @@ const (
 // RestoredAt is the sequence behind which a journal begins that is restored from a snapshot.
 func RestoredAt(s *Snapshot) messages.Sequence { return s.Info.At.Last + restoreSequences }
 
+// moved returns what a snapshot says as the beginning of a journal that goes on behind a sequence.
+func (s *Snapshot) moved(to messages.Sequence) *Snapshot {
+	m := *s
+	m.damage, m.damaged = nil, 0
+	m.Info.At = Position{Last: to, Chain: link(s.Info.At.Chain, s.Info.Digest[:])}
+	m.Info.Epoch += restoreEpochs
+	return &m
+}
+
 // EmptyLog is a log that can be told where to begin.
 type EmptyLog interface {
 	Log
@@ -39,10 +48,7 @@ func Restore(ctx context.Context, log EmptyLog, in Snapshots, s *Snapshot, by, s
 		return Position{}, 0, messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", last).
 			WithHint("a backup is restored into a new store; nothing was changed")
 	}
-	moved := *s
-	moved.damage, moved.damaged = nil, 0
-	moved.Info.At = Position{Last: RestoredAt(s), Chain: link(s.Info.At.Chain, s.Info.Digest[:])}
-	moved.Info.Epoch += restoreEpochs
+	moved := s.moved(RestoredAt(s))
 	kept, err := in.List(ctx)
 	if err != nil {
 		return Position{}, 0, err
@@ -54,7 +60,7 @@ func Restore(ctx context.Context, log EmptyLog, in Snapshots, s *Snapshot, by, s
 		}
 	}
 	c := NewCatalog()
-	c.load(&moved)
+	c.load(moved)
 	known := c.Identity()
 	if known == nil {
 		return Position{}, 0, messages.Errorf(messages.CodeInvalidRequest, "the snapshot names no cluster")

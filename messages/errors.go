@@ -32,6 +32,7 @@ const (
 	CodeBrokerNotEmpty           Code = "BROKER_NOT_EMPTY"
 	CodeStaleBrokerEpoch         Code = "STALE_BROKER_EPOCH"
 	CodeNotActiveController      Code = "NOT_ACTIVE_CONTROLLER"
+	CodeStoreWentBack            Code = "STORE_WENT_BACK"
 	CodeFencedLeaderEpoch        Code = "FENCED_LEADER_EPOCH"
 	CodeUnknownLeaderEpoch       Code = "UNKNOWN_LEADER_EPOCH"
 	CodeNotLeader                Code = "NOT_LEADER"
@@ -83,6 +84,7 @@ var Codes = []CodeInfo{
 	{CodeBrokerNotEmpty, false, "the broker has replicas, so it cannot be forgotten", "delete the topics or bring the broker back; see `highwater partition list --broker`"},
 	{CodeStaleBrokerEpoch, false, "a newer registration of this broker exists, or this one has ended", "register again"},
 	{CodeNotActiveController, true, "the request knows of newer state than this controller, or the controller is not active", "ask again; another controller may answer"},
+	{CodeStoreWentBack, true, "brokers know more than the journal holds, or it is damaged: nothing is decided, nothing is deleted", "restore the newest journal, or see `highwater cluster recover --help`"},
 	{CodeFencedLeaderEpoch, false, "the leader epoch is older than the current one", "wait for the new assignment or leadership"},
 	{CodeUnknownLeaderEpoch, true, "the leader epoch is newer than this replica knows", "ask again shortly"},
 	{CodeNotLeader, true, "this broker does not lead the partition", "follow the leadership subject"},

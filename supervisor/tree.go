@@ -70,6 +70,7 @@ type Tree struct {
 	log      journal.Log
 	catalog  *journal.Catalog
 	epoch    messages.ControllerEpoch
+	claimed  messages.Sequence // where the claim of this epoch stands in the log
 	machines map[actors.Kind]Factory
 	edge     Edge
 	logger   zerolog.Logger
@@ -123,7 +124,7 @@ func Start(c Config) (*Tree, error) {
 		return nil, messages.Errorf(messages.CodeInvalidRequest, "the catalog has topics, but there is no machine for partitions")
 	}
 	t := &Tree{
-		limits: c.Limits.withDefaults(), log: c.Log, catalog: c.Catalog, epoch: c.Epoch, machines: c.Machines,
+		limits: c.Limits.withDefaults(), log: c.Log, catalog: c.Catalog, epoch: c.Epoch, claimed: c.Position.Last, machines: c.Machines,
 		edge: c.Edge, logger: c.Logger, directory: newDirectory(), origin: time.Now(), idle: make(chan struct{}, 1),
 		validity: c.GrantValidity, failed: map[actors.Address]struct{}{}, done: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -338,7 +339,7 @@ func (t *Tree) env() actors.Env {
 	now := time.Now()
 	return actors.Env{
 		Now: now.Sub(t.origin), WallUnixMs: now.UnixMilli(), Random: [2]uint64{rand.Uint64(), rand.Uint64()},
-		Applied: t.catalog.Applied(), Controller: t.epoch, Cluster: t.catalog, GrantUntil: time.Duration(t.grantUntil.Load()),
+		Applied: t.catalog.Applied(), Controller: t.epoch, Claimed: t.claimed, Cluster: t.catalog, GrantUntil: time.Duration(t.grantUntil.Load()),
 	}
 }
 

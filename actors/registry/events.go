@@ -53,9 +53,14 @@ type (
 	// PositionAhead says that somebody has seen more than the journal holds: the store went back in time, or another
 	// controller is active.
 	PositionAhead struct {
-		Broker messages.BrokerID
-		Seen   messages.Seen
+		Broker     messages.BrokerID
+		Seen       messages.Seen
+		Registered bool // then nothing is decided any more until ClaimEnded
+		Reason     string
 	}
+
+	// ClaimEnded says that a broker of a PositionAhead is not heard any more, or is forgotten.
+	ClaimEnded struct{ Broker messages.BrokerID }
 )
 
 // Facts about topics, and about the registry itself.
@@ -116,6 +121,9 @@ func (SessionEnded) EventName() string { return "broker.session_ended" }
 
 // EventName returns "broker.position_ahead".
 func (PositionAhead) EventName() string { return "broker.position_ahead" }
+
+// EventName returns "broker.claim_ended".
+func (ClaimEnded) EventName() string { return "broker.claim_ended" }
 
 // EventName returns "topic.created".
 func (TopicCreated) EventName() string { return "topic.created" }

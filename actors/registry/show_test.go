@@ -25,7 +25,7 @@ func (s *script) show(msg actors.Message, fx actors.Effects) {
 			add("event %s, late by %v", e.EventName(), e.Late)
 		case UnfencingHeld:
 			add("event %s by %d partitions, first %s", e.EventName(), e.Partitions, s.partition(e.First))
-		case PositionAhead, MessageIgnored, SessionEnded:
+		case PositionAhead, ClaimEnded, MessageIgnored, SessionEnded:
 			add("event %s", e.EventName())
 		}
 	}

@@ -111,6 +111,9 @@ func (s *script) run(words []string) {
 	case "journal":
 		n, _ := strconv.Atoi(args[0])
 		s.w.applied = messages.Sequence(n)
+	case "claim": // of a controller with the next epoch
+		s.w.applied++
+		s.w.controller, s.w.claimed = s.w.controller+1, s.w.applied
 	case "partition", "drain", "forget":
 		s.elsewhere(verb, args)
 	default:

@@ -21,6 +21,7 @@ type world struct {
 	wall       time.Duration // how far the wall clock has jumped
 	applied    messages.Sequence
 	controller messages.ControllerEpoch
+	claimed    messages.Sequence
 	steps      uint64
 	requests   actors.RequestID
 	wakes      []wake
@@ -44,7 +45,7 @@ func (w *world) env() actors.Env {
 	w.steps++
 	return actors.Env{
 		Now: w.now, WallUnixMs: 1_700_000_000_000 + w.wall.Milliseconds(), Random: [2]uint64{0, w.steps}, Applied: w.applied,
-		Controller: w.controller, Cluster: w.cluster,
+		Controller: w.controller, Claimed: w.claimed, Cluster: w.cluster,
 	}
 }
 

@@ -168,6 +168,11 @@ func (s *Log) MarkClean(epoch messages.BrokerEpoch) error {
 	})
 }
 
+// SaveSeen keeps a position of the journal.
+func (s *Log) SaveSeen(seen messages.Seen) error {
+	return s.change(func(d *Disk) error { d.id.Seen = seen; return nil })
+}
+
 // Replicas lists what the storage holds.
 func (s *Log) Replicas() ([]broker.HeldReplica, error) {
 	var out []broker.HeldReplica

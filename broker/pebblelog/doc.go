@@ -4,6 +4,7 @@
 // Layout of the keys (all numbers big endian, so that keys sort by offset):
 //
 //	i                                    identity: storage id, cluster, broker, clean epoch
+//	s                                    the highest position of the journal that was heard of
 //	r<topic id 16><partition 4>          a held replica: topic name, log start
 //	h<topic id 16><partition 4>          its last written high-water mark
 //	e<topic id 16><partition 4><epoch 8> first offset of a leader epoch

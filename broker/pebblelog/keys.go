@@ -8,6 +8,7 @@ import (
 
 const (
 	kindIdentity = 'i'
+	kindSeen     = 's'
 	kindReplica  = 'r'
 	kindMark     = 'h'
 	kindEpoch    = 'e'

@@ -53,6 +53,18 @@ func (l *Log) MarkClean(epoch messages.BrokerEpoch) error {
 	return l.changeIdentity(func(i *broker.Identity) error { i.CleanEpoch = epoch; return nil })
 }
 
+// SaveSeen keeps a position of the journal: one small, synced write, beside those of the replicas.
+func (l *Log) SaveSeen(s messages.Seen) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := l.db.Set([]byte{kindSeen}, raw, pebble.Sync); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
 func (l *Log) changeIdentity(change func(*broker.Identity) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -104,7 +104,7 @@ func Open(dir string, o Options) (*Log, error) {
 	if o.Sync == Interval {
 		l.writeOp = pebble.NoSync
 	}
-	if err := errors.Join(l.loadIdentity(), l.loadReplicas()); err != nil {
+	if err := errors.Join(l.loadIdentity(), l.loadSeen(), l.loadReplicas()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if o.Sync == Interval {
@@ -166,6 +166,21 @@ func (l *Log) saveIdentity(i broker.Identity) error {
 		return err
 	}
 	return l.db.Set([]byte{kindIdentity}, raw, pebble.Sync)
+}
+
+func (l *Log) loadSeen() error {
+	raw, closer, err := l.db.Get([]byte{kindSeen})
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if err := json.Unmarshal(raw, &l.identity.Seen); err != nil {
+		return fmt.Errorf("what the broker has seen of the journal cannot be read: %w", err)
+	}
+	return nil
 }
 
 func (l *Log) loadReplicas() error {

@@ -84,9 +84,12 @@ func identityIsKept(t *testing.T, open Open) {
 	}
 	must(t, s.Bind("cluster", "b1"))
 	must(t, s.MarkRunning())
+	seen := messages.Seen{Controller: 3, Sequence: 1 << 40}
+	must(t, s.SaveSeen(messages.Seen{Controller: 2, Sequence: 9}))
+	must(t, s.SaveSeen(seen))
 	must(t, s.MarkClean(7))
 	s = reopened(t, s, open, dir)
-	if got := s.Identity(); got.Storage != first.Storage || got.ClusterID != "cluster" || got.Broker != "b1" || got.CleanEpoch != 7 {
+	if got := s.Identity(); got.Seen != seen || got.Storage != first.Storage || got.ClusterID != "cluster" || got.Broker != "b1" || got.CleanEpoch != 7 {
 		t.Fatalf("after a clean stop: %+v", got)
 	}
 	must(t, s.MarkRunning())

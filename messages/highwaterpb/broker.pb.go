@@ -272,14 +272,18 @@ type RegisterRequest struct {
 	// fsyncs: the storage is durable before it acknowledges.
 	Fsyncs bool `protobuf:"varint,8,opt,name=fsyncs,proto3" json:"fsyncs,omitempty"`
 	// clean_epoch is the broker epoch of the last clean shutdown, 0 if there was none.
-	CleanEpoch    uint64      `protobuf:"varint,9,opt,name=clean_epoch,json=cleanEpoch,proto3" json:"clean_epoch,omitempty"`
-	MinProtocol   uint32      `protobuf:"varint,10,opt,name=min_protocol,json=minProtocol,proto3" json:"min_protocol,omitempty"`
-	MaxProtocol   uint32      `protobuf:"varint,11,opt,name=max_protocol,json=maxProtocol,proto3" json:"max_protocol,omitempty"`
-	Host          string      `protobuf:"bytes,12,opt,name=host,proto3" json:"host,omitempty"`
-	Pid           int64       `protobuf:"varint,13,opt,name=pid,proto3" json:"pid,omitempty"`
-	Version       string      `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`
-	Connection    *Connection `protobuf:"bytes,15,opt,name=connection,proto3" json:"connection,omitempty"`
-	Seen          *Seen       `protobuf:"bytes,16,opt,name=seen,proto3" json:"seen,omitempty"`
+	CleanEpoch  uint64      `protobuf:"varint,9,opt,name=clean_epoch,json=cleanEpoch,proto3" json:"clean_epoch,omitempty"`
+	MinProtocol uint32      `protobuf:"varint,10,opt,name=min_protocol,json=minProtocol,proto3" json:"min_protocol,omitempty"`
+	MaxProtocol uint32      `protobuf:"varint,11,opt,name=max_protocol,json=maxProtocol,proto3" json:"max_protocol,omitempty"`
+	Host        string      `protobuf:"bytes,12,opt,name=host,proto3" json:"host,omitempty"`
+	Pid         int64       `protobuf:"varint,13,opt,name=pid,proto3" json:"pid,omitempty"`
+	Version     string      `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`
+	Connection  *Connection `protobuf:"bytes,15,opt,name=connection,proto3" json:"connection,omitempty"`
+	Seen        *Seen       `protobuf:"bytes,16,opt,name=seen,proto3" json:"seen,omitempty"`
+	// held is a part of what the broker's storage holds, another one with each request; it is sent after STORE_WENT_BACK only.
+	// held_total is how many replicas there are.
+	Held          []*HeldReplica `protobuf:"bytes,17,rep,name=held,proto3" json:"held,omitempty"`
+	HeldTotal     uint32         `protobuf:"varint,18,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -426,6 +430,115 @@ func (x *RegisterRequest) GetSeen() *Seen {
 	return nil
 }
 
+func (x *RegisterRequest) GetHeld() []*HeldReplica {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetHeldTotal() uint32 {
+	if x != nil {
+		return x.HeldTotal
+	}
+	return 0
+}
+
+// HeldReplica is how far one replica on a broker's disk has come.
+type HeldReplica struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	TopicId   []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic     string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32                  `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	// leader_epoch is the last one that the log has a start of, -1 for none.
+	LeaderEpoch   int64 `protobuf:"varint,4,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
+	LogEnd        int64 `protobuf:"varint,5,opt,name=log_end,json=logEnd,proto3" json:"log_end,omitempty"`
+	HighWatermark int64 `protobuf:"varint,6,opt,name=high_watermark,json=highWatermark,proto3" json:"high_watermark,omitempty"`
+	// partition_epoch is the highest that this process has been assigned, 0 if it has been assigned none.
+	PartitionEpoch int64 `protobuf:"varint,7,opt,name=partition_epoch,json=partitionEpoch,proto3" json:"partition_epoch,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *HeldReplica) Reset() {
+	*x = HeldReplica{}
+	mi := &file_highwater_v1_broker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldReplica) ProtoMessage() {}
+
+func (x *HeldReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_highwater_v1_broker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldReplica.ProtoReflect.Descriptor instead.
+func (*HeldReplica) Descriptor() ([]byte, []int) {
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HeldReplica) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *HeldReplica) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *HeldReplica) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *HeldReplica) GetLeaderEpoch() int64 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
+func (x *HeldReplica) GetLogEnd() int64 {
+	if x != nil {
+		return x.LogEnd
+	}
+	return 0
+}
+
+func (x *HeldReplica) GetHighWatermark() int64 {
+	if x != nil {
+		return x.HighWatermark
+	}
+	return 0
+}
+
+func (x *HeldReplica) GetPartitionEpoch() int64 {
+	if x != nil {
+		return x.PartitionEpoch
+	}
+	return 0
+}
+
 type RegisterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
@@ -440,7 +553,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[5]
+	mi := &file_highwater_v1_broker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +565,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[5]
+	mi := &file_highwater_v1_broker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +578,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{5}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterResponse) GetError() *Error {
@@ -530,7 +643,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[6]
+	mi := &file_highwater_v1_broker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +655,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[6]
+	mi := &file_highwater_v1_broker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +668,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{6}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HeartbeatRequest) GetBroker() string {
@@ -639,7 +752,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[7]
+	mi := &file_highwater_v1_broker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +764,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[7]
+	mi := &file_highwater_v1_broker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +777,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{7}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeartbeatResponse) GetError() *Error {
@@ -719,7 +832,7 @@ type IsrMember struct {
 
 func (x *IsrMember) Reset() {
 	*x = IsrMember{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[8]
+	mi := &file_highwater_v1_broker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +844,7 @@ func (x *IsrMember) String() string {
 func (*IsrMember) ProtoMessage() {}
 
 func (x *IsrMember) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[8]
+	mi := &file_highwater_v1_broker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +857,7 @@ func (x *IsrMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrMember.ProtoReflect.Descriptor instead.
 func (*IsrMember) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{8}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IsrMember) GetBroker() string {
@@ -778,7 +891,7 @@ type IsrProposal struct {
 
 func (x *IsrProposal) Reset() {
 	*x = IsrProposal{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[9]
+	mi := &file_highwater_v1_broker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +903,7 @@ func (x *IsrProposal) String() string {
 func (*IsrProposal) ProtoMessage() {}
 
 func (x *IsrProposal) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[9]
+	mi := &file_highwater_v1_broker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +916,7 @@ func (x *IsrProposal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrProposal.ProtoReflect.Descriptor instead.
 func (*IsrProposal) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{9}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IsrProposal) GetTopicId() []byte {
@@ -866,7 +979,7 @@ type IsrRequest struct {
 
 func (x *IsrRequest) Reset() {
 	*x = IsrRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[10]
+	mi := &file_highwater_v1_broker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +991,7 @@ func (x *IsrRequest) String() string {
 func (*IsrRequest) ProtoMessage() {}
 
 func (x *IsrRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[10]
+	mi := &file_highwater_v1_broker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1004,7 @@ func (x *IsrRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrRequest.ProtoReflect.Descriptor instead.
 func (*IsrRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{10}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IsrRequest) GetBroker() string {
@@ -928,7 +1041,7 @@ type IsrResult struct {
 
 func (x *IsrResult) Reset() {
 	*x = IsrResult{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[11]
+	mi := &file_highwater_v1_broker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1053,7 @@ func (x *IsrResult) String() string {
 func (*IsrResult) ProtoMessage() {}
 
 func (x *IsrResult) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[11]
+	mi := &file_highwater_v1_broker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1066,7 @@ func (x *IsrResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrResult.ProtoReflect.Descriptor instead.
 func (*IsrResult) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{11}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IsrResult) GetTopicId() []byte {
@@ -994,7 +1107,7 @@ type IsrResponse struct {
 
 func (x *IsrResponse) Reset() {
 	*x = IsrResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[12]
+	mi := &file_highwater_v1_broker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1119,7 @@ func (x *IsrResponse) String() string {
 func (*IsrResponse) ProtoMessage() {}
 
 func (x *IsrResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[12]
+	mi := &file_highwater_v1_broker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1132,7 @@ func (x *IsrResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrResponse.ProtoReflect.Descriptor instead.
 func (*IsrResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{12}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IsrResponse) GetError() *Error {
@@ -1055,7 +1168,7 @@ type LeaderReport struct {
 
 func (x *LeaderReport) Reset() {
 	*x = LeaderReport{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[13]
+	mi := &file_highwater_v1_broker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1180,7 @@ func (x *LeaderReport) String() string {
 func (*LeaderReport) ProtoMessage() {}
 
 func (x *LeaderReport) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[13]
+	mi := &file_highwater_v1_broker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1193,7 @@ func (x *LeaderReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderReport.ProtoReflect.Descriptor instead.
 func (*LeaderReport) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{13}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaderReport) GetTopicId() []byte {
@@ -1150,7 +1263,7 @@ type ReadyRequest struct {
 
 func (x *ReadyRequest) Reset() {
 	*x = ReadyRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[14]
+	mi := &file_highwater_v1_broker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1275,7 @@ func (x *ReadyRequest) String() string {
 func (*ReadyRequest) ProtoMessage() {}
 
 func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[14]
+	mi := &file_highwater_v1_broker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1288,7 @@ func (x *ReadyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyRequest.ProtoReflect.Descriptor instead.
 func (*ReadyRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{14}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadyRequest) GetBroker() string {
@@ -1209,7 +1322,7 @@ type ReadyResponse struct {
 
 func (x *ReadyResponse) Reset() {
 	*x = ReadyResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[15]
+	mi := &file_highwater_v1_broker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1334,7 @@ func (x *ReadyResponse) String() string {
 func (*ReadyResponse) ProtoMessage() {}
 
 func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[15]
+	mi := &file_highwater_v1_broker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1347,7 @@ func (x *ReadyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadyResponse.ProtoReflect.Descriptor instead.
 func (*ReadyResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{15}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadyResponse) GetError() *Error {
@@ -1265,7 +1378,7 @@ type OffsetReport struct {
 
 func (x *OffsetReport) Reset() {
 	*x = OffsetReport{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[16]
+	mi := &file_highwater_v1_broker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1390,7 @@ func (x *OffsetReport) String() string {
 func (*OffsetReport) ProtoMessage() {}
 
 func (x *OffsetReport) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[16]
+	mi := &file_highwater_v1_broker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1403,7 @@ func (x *OffsetReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetReport.ProtoReflect.Descriptor instead.
 func (*OffsetReport) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{16}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OffsetReport) GetTopicId() []byte {
@@ -1339,7 +1452,7 @@ type OffsetsRequest struct {
 
 func (x *OffsetsRequest) Reset() {
 	*x = OffsetsRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[17]
+	mi := &file_highwater_v1_broker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1464,7 @@ func (x *OffsetsRequest) String() string {
 func (*OffsetsRequest) ProtoMessage() {}
 
 func (x *OffsetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[17]
+	mi := &file_highwater_v1_broker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1477,7 @@ func (x *OffsetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetsRequest.ProtoReflect.Descriptor instead.
 func (*OffsetsRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{17}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OffsetsRequest) GetBroker() string {
@@ -1397,7 +1510,7 @@ type OffsetsResponse struct {
 
 func (x *OffsetsResponse) Reset() {
 	*x = OffsetsResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[18]
+	mi := &file_highwater_v1_broker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1522,7 @@ func (x *OffsetsResponse) String() string {
 func (*OffsetsResponse) ProtoMessage() {}
 
 func (x *OffsetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[18]
+	mi := &file_highwater_v1_broker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1535,7 @@ func (x *OffsetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetsResponse.ProtoReflect.Descriptor instead.
 func (*OffsetsResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{18}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *OffsetsResponse) GetError() *Error {
@@ -1455,7 +1568,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[19]
+	mi := &file_highwater_v1_broker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1580,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[19]
+	mi := &file_highwater_v1_broker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1593,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{19}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Assignment) GetTopicId() []byte {
@@ -1579,7 +1692,7 @@ type Removal struct {
 
 func (x *Removal) Reset() {
 	*x = Removal{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[20]
+	mi := &file_highwater_v1_broker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1704,7 @@ func (x *Removal) String() string {
 func (*Removal) ProtoMessage() {}
 
 func (x *Removal) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[20]
+	mi := &file_highwater_v1_broker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1717,7 @@ func (x *Removal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removal.ProtoReflect.Descriptor instead.
 func (*Removal) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{20}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Removal) GetTopicId() []byte {
@@ -1643,7 +1756,7 @@ type AssignmentBatch struct {
 
 func (x *AssignmentBatch) Reset() {
 	*x = AssignmentBatch{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[21]
+	mi := &file_highwater_v1_broker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1768,7 @@ func (x *AssignmentBatch) String() string {
 func (*AssignmentBatch) ProtoMessage() {}
 
 func (x *AssignmentBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[21]
+	mi := &file_highwater_v1_broker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1781,7 @@ func (x *AssignmentBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentBatch.ProtoReflect.Descriptor instead.
 func (*AssignmentBatch) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{21}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AssignmentBatch) GetSeen() *Seen {
@@ -1725,7 +1838,7 @@ type HeldTopic struct {
 
 func (x *HeldTopic) Reset() {
 	*x = HeldTopic{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[22]
+	mi := &file_highwater_v1_broker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1850,7 @@ func (x *HeldTopic) String() string {
 func (*HeldTopic) ProtoMessage() {}
 
 func (x *HeldTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[22]
+	mi := &file_highwater_v1_broker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1863,7 @@ func (x *HeldTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldTopic.ProtoReflect.Descriptor instead.
 func (*HeldTopic) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{22}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HeldTopic) GetTopicId() []byte {
@@ -1788,7 +1901,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[23]
+	mi := &file_highwater_v1_broker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1913,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[23]
+	mi := &file_highwater_v1_broker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1926,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{23}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SnapshotRequest) GetBroker() string {
@@ -1861,7 +1974,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[24]
+	mi := &file_highwater_v1_broker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1986,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[24]
+	mi := &file_highwater_v1_broker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1999,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{24}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SnapshotResponse) GetError() *Error {
@@ -1950,7 +2063,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[25]
+	mi := &file_highwater_v1_broker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2075,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[25]
+	mi := &file_highwater_v1_broker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2088,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{25}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemovedRequest) GetBroker() string {
@@ -2008,7 +2121,7 @@ type RemovedResponse struct {
 
 func (x *RemovedResponse) Reset() {
 	*x = RemovedResponse{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[26]
+	mi := &file_highwater_v1_broker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2133,7 @@ func (x *RemovedResponse) String() string {
 func (*RemovedResponse) ProtoMessage() {}
 
 func (x *RemovedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[26]
+	mi := &file_highwater_v1_broker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2146,7 @@ func (x *RemovedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedResponse.ProtoReflect.Descriptor instead.
 func (*RemovedResponse) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{26}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemovedResponse) GetError() *Error {
@@ -2063,7 +2176,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_highwater_v1_broker_proto_msgTypes[27]
+	mi := &file_highwater_v1_broker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2188,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_highwater_v1_broker_proto_msgTypes[27]
+	mi := &file_highwater_v1_broker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2201,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{27}
+	return file_highwater_v1_broker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Leadership) GetTopicId() []byte {
@@ -2181,7 +2294,7 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\">\n" +
 	"\fFeedPosition\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x04R\x04feed\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\x04R\bposition\"\xdb\x04\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\"\xa9\x05\n" +
 	"\x0fRegisterRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
@@ -2203,10 +2316,21 @@ const file_highwater_v1_broker_proto_rawDesc = "" +
 	"\n" +
 	"connection\x18\x0f \x01(\v2\x18.highwater.v1.ConnectionR\n" +
 	"connection\x12&\n" +
-	"\x04seen\x18\x10 \x01(\v2\x12.highwater.v1.SeenR\x04seen\x1a<\n" +
+	"\x04seen\x18\x10 \x01(\v2\x12.highwater.v1.SeenR\x04seen\x12-\n" +
+	"\x04held\x18\x11 \x03(\v2\x19.highwater.v1.HeldReplicaR\x04held\x12\x1d\n" +
+	"\n" +
+	"held_total\x18\x12 \x01(\rR\theldTotal\x1a<\n" +
 	"\x0eEndpointsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfe\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
+	"\vHeldReplica\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\x05R\tpartition\x12!\n" +
+	"\fleader_epoch\x18\x04 \x01(\x03R\vleaderEpoch\x12\x17\n" +
+	"\alog_end\x18\x05 \x01(\x03R\x06logEnd\x12%\n" +
+	"\x0ehigh_watermark\x18\x06 \x01(\x03R\rhighWatermark\x12'\n" +
+	"\x0fpartition_epoch\x18\a \x01(\x03R\x0epartitionEpoch\"\xfe\x01\n" +
 	"\x10RegisterResponse\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.highwater.v1.ErrorR\x05error\x12\x1d\n" +
 	"\n" +
@@ -2364,79 +2488,81 @@ func file_highwater_v1_broker_proto_rawDescGZIP() []byte {
 	return file_highwater_v1_broker_proto_rawDescData
 }
 
-var file_highwater_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_highwater_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_highwater_v1_broker_proto_goTypes = []any{
 	(*Error)(nil),             // 0: highwater.v1.Error
 	(*Connection)(nil),        // 1: highwater.v1.Connection
 	(*Seen)(nil),              // 2: highwater.v1.Seen
 	(*FeedPosition)(nil),      // 3: highwater.v1.FeedPosition
 	(*RegisterRequest)(nil),   // 4: highwater.v1.RegisterRequest
-	(*RegisterResponse)(nil),  // 5: highwater.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),  // 6: highwater.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil), // 7: highwater.v1.HeartbeatResponse
-	(*IsrMember)(nil),         // 8: highwater.v1.IsrMember
-	(*IsrProposal)(nil),       // 9: highwater.v1.IsrProposal
-	(*IsrRequest)(nil),        // 10: highwater.v1.IsrRequest
-	(*IsrResult)(nil),         // 11: highwater.v1.IsrResult
-	(*IsrResponse)(nil),       // 12: highwater.v1.IsrResponse
-	(*LeaderReport)(nil),      // 13: highwater.v1.LeaderReport
-	(*ReadyRequest)(nil),      // 14: highwater.v1.ReadyRequest
-	(*ReadyResponse)(nil),     // 15: highwater.v1.ReadyResponse
-	(*OffsetReport)(nil),      // 16: highwater.v1.OffsetReport
-	(*OffsetsRequest)(nil),    // 17: highwater.v1.OffsetsRequest
-	(*OffsetsResponse)(nil),   // 18: highwater.v1.OffsetsResponse
-	(*Assignment)(nil),        // 19: highwater.v1.Assignment
-	(*Removal)(nil),           // 20: highwater.v1.Removal
-	(*AssignmentBatch)(nil),   // 21: highwater.v1.AssignmentBatch
-	(*HeldTopic)(nil),         // 22: highwater.v1.HeldTopic
-	(*SnapshotRequest)(nil),   // 23: highwater.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),  // 24: highwater.v1.SnapshotResponse
-	(*RemovedRequest)(nil),    // 25: highwater.v1.RemovedRequest
-	(*RemovedResponse)(nil),   // 26: highwater.v1.RemovedResponse
-	(*Leadership)(nil),        // 27: highwater.v1.Leadership
-	nil,                       // 28: highwater.v1.RegisterRequest.EndpointsEntry
-	(*ClusterSettings)(nil),   // 29: highwater.v1.ClusterSettings
+	(*HeldReplica)(nil),       // 5: highwater.v1.HeldReplica
+	(*RegisterResponse)(nil),  // 6: highwater.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),  // 7: highwater.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil), // 8: highwater.v1.HeartbeatResponse
+	(*IsrMember)(nil),         // 9: highwater.v1.IsrMember
+	(*IsrProposal)(nil),       // 10: highwater.v1.IsrProposal
+	(*IsrRequest)(nil),        // 11: highwater.v1.IsrRequest
+	(*IsrResult)(nil),         // 12: highwater.v1.IsrResult
+	(*IsrResponse)(nil),       // 13: highwater.v1.IsrResponse
+	(*LeaderReport)(nil),      // 14: highwater.v1.LeaderReport
+	(*ReadyRequest)(nil),      // 15: highwater.v1.ReadyRequest
+	(*ReadyResponse)(nil),     // 16: highwater.v1.ReadyResponse
+	(*OffsetReport)(nil),      // 17: highwater.v1.OffsetReport
+	(*OffsetsRequest)(nil),    // 18: highwater.v1.OffsetsRequest
+	(*OffsetsResponse)(nil),   // 19: highwater.v1.OffsetsResponse
+	(*Assignment)(nil),        // 20: highwater.v1.Assignment
+	(*Removal)(nil),           // 21: highwater.v1.Removal
+	(*AssignmentBatch)(nil),   // 22: highwater.v1.AssignmentBatch
+	(*HeldTopic)(nil),         // 23: highwater.v1.HeldTopic
+	(*SnapshotRequest)(nil),   // 24: highwater.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),  // 25: highwater.v1.SnapshotResponse
+	(*RemovedRequest)(nil),    // 26: highwater.v1.RemovedRequest
+	(*RemovedResponse)(nil),   // 27: highwater.v1.RemovedResponse
+	(*Leadership)(nil),        // 28: highwater.v1.Leadership
+	nil,                       // 29: highwater.v1.RegisterRequest.EndpointsEntry
+	(*ClusterSettings)(nil),   // 30: highwater.v1.ClusterSettings
 }
 var file_highwater_v1_broker_proto_depIdxs = []int32{
-	28, // 0: highwater.v1.RegisterRequest.endpoints:type_name -> highwater.v1.RegisterRequest.EndpointsEntry
+	29, // 0: highwater.v1.RegisterRequest.endpoints:type_name -> highwater.v1.RegisterRequest.EndpointsEntry
 	1,  // 1: highwater.v1.RegisterRequest.connection:type_name -> highwater.v1.Connection
 	2,  // 2: highwater.v1.RegisterRequest.seen:type_name -> highwater.v1.Seen
-	0,  // 3: highwater.v1.RegisterResponse.error:type_name -> highwater.v1.Error
-	29, // 4: highwater.v1.RegisterResponse.settings:type_name -> highwater.v1.ClusterSettings
-	2,  // 5: highwater.v1.RegisterResponse.seen:type_name -> highwater.v1.Seen
-	3,  // 6: highwater.v1.HeartbeatRequest.feed:type_name -> highwater.v1.FeedPosition
-	1,  // 7: highwater.v1.HeartbeatRequest.connection:type_name -> highwater.v1.Connection
-	2,  // 8: highwater.v1.HeartbeatRequest.seen:type_name -> highwater.v1.Seen
-	0,  // 9: highwater.v1.HeartbeatResponse.error:type_name -> highwater.v1.Error
-	2,  // 10: highwater.v1.HeartbeatResponse.seen:type_name -> highwater.v1.Seen
-	8,  // 11: highwater.v1.IsrProposal.isr:type_name -> highwater.v1.IsrMember
-	9,  // 12: highwater.v1.IsrRequest.proposals:type_name -> highwater.v1.IsrProposal
-	0,  // 13: highwater.v1.IsrResult.error:type_name -> highwater.v1.Error
-	19, // 14: highwater.v1.IsrResult.current:type_name -> highwater.v1.Assignment
-	0,  // 15: highwater.v1.IsrResponse.error:type_name -> highwater.v1.Error
-	11, // 16: highwater.v1.IsrResponse.results:type_name -> highwater.v1.IsrResult
-	13, // 17: highwater.v1.ReadyRequest.reports:type_name -> highwater.v1.LeaderReport
-	0,  // 18: highwater.v1.ReadyResponse.error:type_name -> highwater.v1.Error
-	11, // 19: highwater.v1.ReadyResponse.results:type_name -> highwater.v1.IsrResult
-	16, // 20: highwater.v1.OffsetsRequest.reports:type_name -> highwater.v1.OffsetReport
-	0,  // 21: highwater.v1.OffsetsResponse.error:type_name -> highwater.v1.Error
-	2,  // 22: highwater.v1.AssignmentBatch.seen:type_name -> highwater.v1.Seen
-	3,  // 23: highwater.v1.AssignmentBatch.feed:type_name -> highwater.v1.FeedPosition
-	19, // 24: highwater.v1.AssignmentBatch.assignments:type_name -> highwater.v1.Assignment
-	20, // 25: highwater.v1.AssignmentBatch.removals:type_name -> highwater.v1.Removal
-	22, // 26: highwater.v1.SnapshotRequest.held:type_name -> highwater.v1.HeldTopic
-	0,  // 27: highwater.v1.SnapshotResponse.error:type_name -> highwater.v1.Error
-	2,  // 28: highwater.v1.SnapshotResponse.seen:type_name -> highwater.v1.Seen
-	3,  // 29: highwater.v1.SnapshotResponse.feed:type_name -> highwater.v1.FeedPosition
-	19, // 30: highwater.v1.SnapshotResponse.assignments:type_name -> highwater.v1.Assignment
-	20, // 31: highwater.v1.SnapshotResponse.removals:type_name -> highwater.v1.Removal
-	0,  // 32: highwater.v1.RemovedResponse.error:type_name -> highwater.v1.Error
-	2,  // 33: highwater.v1.Leadership.seen:type_name -> highwater.v1.Seen
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	5,  // 3: highwater.v1.RegisterRequest.held:type_name -> highwater.v1.HeldReplica
+	0,  // 4: highwater.v1.RegisterResponse.error:type_name -> highwater.v1.Error
+	30, // 5: highwater.v1.RegisterResponse.settings:type_name -> highwater.v1.ClusterSettings
+	2,  // 6: highwater.v1.RegisterResponse.seen:type_name -> highwater.v1.Seen
+	3,  // 7: highwater.v1.HeartbeatRequest.feed:type_name -> highwater.v1.FeedPosition
+	1,  // 8: highwater.v1.HeartbeatRequest.connection:type_name -> highwater.v1.Connection
+	2,  // 9: highwater.v1.HeartbeatRequest.seen:type_name -> highwater.v1.Seen
+	0,  // 10: highwater.v1.HeartbeatResponse.error:type_name -> highwater.v1.Error
+	2,  // 11: highwater.v1.HeartbeatResponse.seen:type_name -> highwater.v1.Seen
+	9,  // 12: highwater.v1.IsrProposal.isr:type_name -> highwater.v1.IsrMember
+	10, // 13: highwater.v1.IsrRequest.proposals:type_name -> highwater.v1.IsrProposal
+	0,  // 14: highwater.v1.IsrResult.error:type_name -> highwater.v1.Error
+	20, // 15: highwater.v1.IsrResult.current:type_name -> highwater.v1.Assignment
+	0,  // 16: highwater.v1.IsrResponse.error:type_name -> highwater.v1.Error
+	12, // 17: highwater.v1.IsrResponse.results:type_name -> highwater.v1.IsrResult
+	14, // 18: highwater.v1.ReadyRequest.reports:type_name -> highwater.v1.LeaderReport
+	0,  // 19: highwater.v1.ReadyResponse.error:type_name -> highwater.v1.Error
+	12, // 20: highwater.v1.ReadyResponse.results:type_name -> highwater.v1.IsrResult
+	17, // 21: highwater.v1.OffsetsRequest.reports:type_name -> highwater.v1.OffsetReport
+	0,  // 22: highwater.v1.OffsetsResponse.error:type_name -> highwater.v1.Error
+	2,  // 23: highwater.v1.AssignmentBatch.seen:type_name -> highwater.v1.Seen
+	3,  // 24: highwater.v1.AssignmentBatch.feed:type_name -> highwater.v1.FeedPosition
+	20, // 25: highwater.v1.AssignmentBatch.assignments:type_name -> highwater.v1.Assignment
+	21, // 26: highwater.v1.AssignmentBatch.removals:type_name -> highwater.v1.Removal
+	23, // 27: highwater.v1.SnapshotRequest.held:type_name -> highwater.v1.HeldTopic
+	0,  // 28: highwater.v1.SnapshotResponse.error:type_name -> highwater.v1.Error
+	2,  // 29: highwater.v1.SnapshotResponse.seen:type_name -> highwater.v1.Seen
+	3,  // 30: highwater.v1.SnapshotResponse.feed:type_name -> highwater.v1.FeedPosition
+	20, // 31: highwater.v1.SnapshotResponse.assignments:type_name -> highwater.v1.Assignment
+	21, // 32: highwater.v1.SnapshotResponse.removals:type_name -> highwater.v1.Removal
+	0,  // 33: highwater.v1.RemovedResponse.error:type_name -> highwater.v1.Error
+	2,  // 34: highwater.v1.Leadership.seen:type_name -> highwater.v1.Seen
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_highwater_v1_broker_proto_init() }
@@ -2451,7 +2577,7 @@ func file_highwater_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_highwater_v1_broker_proto_rawDesc), len(file_highwater_v1_broker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
