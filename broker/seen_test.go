@@ -9,7 +9,7 @@ import (
 func TestB119WhatABrokerHasSeenOfTheJournalOutlivesIt(t *testing.T) {
 	c := newCluster(t, "b1")
 	_, _ = c.topic(1, "b1")
-	kept := func() messages.Seen { return c.disks["b1"].Open().Identity().Seen }
+	kept := func() messages.Seen { return c.disks["b1"].Identity().Seen }
 	want := c.servers["b1"].State().Seen
 	eventually(t, "the position is kept", func() bool { return want != messages.Seen{} && !kept().Before(want) })
 	before := kept()

@@ -110,6 +110,13 @@ func endOf(b *pb.StoredBatch) messages.Offset {
 	return messages.Offset(b.GetBaseOffset()) + messages.Offset(b.GetCount())
 }
 
+// Identity returns what the disk knows of itself, whether it is open or not.
+func (d *Disk) Identity() broker.Identity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.id
+}
+
 // Log is an open disk; it implements broker.Storage.
 type Log struct{ d *Disk }
 
