@@ -14,6 +14,7 @@ func TestB119WhatABrokerHasSeenOfTheJournalOutlivesIt(t *testing.T) {
 	eventually(t, "the position is kept", func() bool { return want != messages.Seen{} && !kept().Before(want) })
 	before := kept()
 	c.crash("b1")
+	c.ctl.Lose("b1")
 	s := c.start("b1")
 	if got := s.State().Seen; got.Before(before) {
 		t.Errorf("the broker goes on with %+v, it had kept %+v", got, before)
