@@ -141,3 +141,11 @@ func (m *Memory) Begin(ctx context.Context, behind messages.Sequence) error {
 	m.first = behind + 1
 	return ctx.Err()
 }
+
+// Restart drops every entry and goes on behind a sequence.
+func (m *Memory) Restart(ctx context.Context, behind messages.Sequence) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries, m.first = nil, behind+1
+	return ctx.Err()
+}

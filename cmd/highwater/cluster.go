@@ -45,7 +45,7 @@ func (a *app) clusterCommand() *cobra.Command {
 				return a.print(v, describeTable(o, v))
 			})
 		},
-	}, a.doctorCommand(), a.snapshotCommand(), a.upgradeCommand())
+	}, a.doctorCommand(), a.snapshotCommand(), a.recoverCommand(), a.upgradeCommand())
 	return c
 }
 

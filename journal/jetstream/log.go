@@ -197,6 +197,11 @@ func (l *Log) Begin(ctx context.Context, behind messages.Sequence) error {
 	if state.LastSeq > 0 || state.Msgs > 0 {
 		return messages.Errorf(messages.CodeClusterMismatch, "the journal is not empty: it ends at %d", state.LastSeq)
 	}
+	return l.Restart(ctx, behind)
+}
+
+// Restart drops every entry and goes on behind a sequence above the last one.
+func (l *Log) Restart(ctx context.Context, behind messages.Sequence) error {
 	if err := l.Purge(ctx, behind); err != nil {
 		return err
 	}
