@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -34,7 +35,7 @@ Nothing is deleted: the old entries are written to --archive before.`,
 				return err
 			}
 			if o.Archive == "" {
-				o.Archive = filepath.Join(cfg.DataDir, fmt.Sprintf("journal-before-recovery-%d", time.Now().Unix()))
+				o.Archive = filepath.Join(cfg.DataDir, "journal-before-recovery-"+rand.Text()[:8])
 			}
 			report, err := controller.Recover(cmd.Context(), cfg, o)
 			if report.Cluster != "" {

@@ -14,6 +14,7 @@ var wallClocks = map[string]string{
 	"journal/entry.go":          "when an entry was written, for people",
 	"journal/snapshots.go":      "when a snapshot was taken, for people",
 	"journal/restore.go":        "when a snapshot was taken, for people",
+	"journal/rewrite.go":        "when a snapshot was taken, for people",
 	"controller/export.go":      "when a snapshot was taken, for people",
 	"controller/diskwatch.go":   "what is written is not read",
 	"natsbus/monitor.go":        "when an answer was given, for people",
