@@ -100,6 +100,9 @@ func (p *partition) apply(actions []replica.Action, fx *effects) {
 		case replica.Write:
 			p.queueWrite(a)
 		case replica.Truncate:
+			if p.removed {
+				continue
+			}
 			to := a.To
 			p.pending.truncate = &to
 			p.srv.writer.enqueue(p)
@@ -129,6 +132,9 @@ func (p *partition) apply(actions []replica.Action, fx *effects) {
 
 // queueWrite hands a write to the writer.
 func (p *partition) queueWrite(a replica.Write) {
+	if p.removed {
+		return // the storage may not know it any more, and would seem to refuse work
+	}
 	if len(p.later) > 0 || !p.pending.add(p.id, a) {
 		p.later = append(p.later, a)
 	}
