@@ -143,11 +143,32 @@ type answer interface {
 	GetError() *pb.Error
 }
 
+// What nobody listens to is sent again for a while: one controller may have gone and another be about to take over.
+const (
+	takeover      = 700 * time.Millisecond
+	takeoverPause = 20 * time.Millisecond
+)
+
+// patiently asks again as long as nobody listens, and the context and the patience last.
+func patiently(ctx context.Context, ask func() error) error {
+	for end := time.Now().Add(takeover); ; {
+		err := ask()
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(takeoverPause):
+		}
+	}
+}
+
 // call asks the controller; its errors are coded.
 func (c *Client) call(ctx context.Context, what, subject string, in proto.Message, out answer) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	if err := c.exchange(ctx, subject, in, out); err != nil {
+	if err := patiently(ctx, func() error { return c.exchange(ctx, subject, in, out) }); err != nil {
 		return coded(what, err)
 	}
 	if e := messages.ErrorFromProto(out.GetError()); e != nil {
@@ -202,7 +223,11 @@ func (c *Client) view(ctx context.Context, endpoint string, query, data any) (me
 			return messages.View{}, messages.Errorf(messages.CodeInvalidRequest, "the query cannot be written: %v", err)
 		}
 	}
-	answer, err := c.request(ctx, c.subjects.Monitor(endpoint), typeJSON, body)
+	var answer *nats.Msg
+	err := patiently(ctx, func() (err error) {
+		answer, err = c.request(ctx, c.subjects.Monitor(endpoint), typeJSON, body)
+		return err
+	})
 	if err != nil {
 		return messages.View{}, coded("read "+endpoint, err)
 	}

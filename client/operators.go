@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -72,7 +74,11 @@ func (c *Client) Controllers(ctx context.Context) ([]messages.ControllerView, er
 func (c *Client) StepDown(ctx context.Context) (from, to string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, c.subjects.Control(c.principal, "controller", "step-down"), nil)
+	var m *nats.Msg
+	err = patiently(ctx, func() (err error) {
+		m, err = c.request(ctx, c.subjects.Control(c.principal, "controller", "step-down"), typeJSON, nil)
+		return err
+	})
 	if err != nil {
 		return "", "", messages.Errorf(messages.CodeUnavailable, "no controller answers: %v", err)
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/highwater-io/highwater/client"
 	"github.com/highwater-io/highwater/messages"
@@ -117,6 +120,28 @@ func TestBadInputHasACode(t *testing.T) {
 	}
 	if _, err := client.New(c.nc, "no.cluster"); messages.CodeOf(err) != messages.CodeInvalidName {
 		t.Errorf("cluster name: %v", err)
+	}
+}
+
+func TestARequestOutlivesAChangeOfControllers(t *testing.T) {
+	c := newCluster(t)
+	subjects := messages.NewSubjects("other")
+	var successor sync.Once
+	cl, err := client.New(c.nc, "other", client.WithTrace(func(subject string, _ time.Duration, err error) {
+		if errors.Is(err, nats.ErrNoResponders) { // from now on there is somebody
+			successor.Do(func() {
+				_, err := c.nc.Subscribe(subjects.ControlWildcard("topic", "create"), func(m *nats.Msg) {
+					body, _ := proto.Marshal(&pb.CreateTopicResponse{Name: "t"})
+					_ = m.Respond(body)
+				})
+				must(t, err)
+			})
+		}
+	}))
+	must(t, err)
+	defer func() { must(t, cl.Close()) }()
+	if got, err := cl.CreateTopic(t.Context(), &pb.CreateTopicRequest{Name: "t", Partitions: 1}); err != nil || got.GetName() != "t" {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

@@ -82,6 +82,9 @@ func (a *app) devFolder(ctx context.Context, d devFlags, run func(context.Contex
 				WithHint("use another folder, or --controllers %d; a backup moves a cluster from one to three, see docs/operations.md", controllers)
 		}
 	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return messages.Errorf(messages.CodeInvalidRequest, "the data folder: %v", err)
+	}
 	return run(ctx, d)
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestDevWithThreeControllersLosesTheActiveOneAndGoesOn(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "not", "there")
 	d, about := dev(t, "--controllers", "3", "--data-dir", dir)
 	if len(about.Controllers) != 3 || about.Active == "" || about.StartedMs < 1 || strings.Count(about.NATS, "nats://") != 3 {
 		t.Fatalf("dev says %+v", about)
