@@ -231,14 +231,19 @@ func (m *members) successor() string {
 	return known(m, func(w *activation.Watch) string { return w.Successor(m.c.now()) })
 }
 
+// silenceKept is for how long people are told of a process that is not heard any more.
+const silenceKept = time.Hour
+
 // list is what monitors are told.
 func (m *members) list() []messages.ControllerView {
 	now := m.c.now()
+	silent := func(o activation.Member) bool { return o.Lost || now-o.Heard > m.c.cfg.Suspicion }
 	all := append(known(m, (*activation.Watch).Members), activation.Member{Beat: m.own(), Heard: now})
 	slices.SortFunc(all, func(a, b activation.Member) int { return cmp.Compare(a.Name, b.Name) })
+	all = slices.DeleteFunc(all, func(o activation.Member) bool { return now-o.Heard > silenceKept })
 	views := make([]messages.ControllerView, len(all))
 	for i, o := range all {
-		views[i] = messages.ControllerView{Name: o.Name, Role: string(o.Role), ControllerEpoch: o.Epoch, Applied: o.Applied, URL: o.URL,
+		views[i] = messages.ControllerView{Silent: silent(o), Name: o.Name, Role: string(o.Role), ControllerEpoch: o.Epoch, Applied: o.Applied, URL: o.URL,
 			AgeMs: max(0, now-o.Heard).Milliseconds(), Versions: o.Versions.Or(), Release: o.Release, Unfit: o.Unfit}
 	}
 	return views

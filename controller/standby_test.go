@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,13 @@ func TestAStandbyTakesOverWhenTheActiveOneDies(t *testing.T) {
 	first := all[0].Epoch()
 	all[0].conns.edge.Close() // as the end of the process would; what is left of it cannot speak any more
 	eventually(t, "the other one to be active", all[1].Active)
+	eventually(t, "people to be told that one is missing", func() bool {
+		list, _ := look[[]messages.ControllerView](t, nc, "controllers")
+		health, _ := look[messages.HealthView](t, nc, "health")
+		return list[0].Silent && !list[1].Silent && slices.ContainsFunc(health.Reasons, func(r messages.HealthReason) bool {
+			return r.Code == "CONTROLLER_SILENT" && r.Count == 1 && strings.HasPrefix(r.Detail, "c1:")
+		})
+	})
 	if all[1].Epoch() <= first {
 		t.Errorf("the epoch went from %d to %d", first, all[1].Epoch())
 	}

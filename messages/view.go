@@ -10,7 +10,7 @@ type View struct {
 	Revision        Sequence        `json:"revision"`
 	AsOf            string          `json:"as_of"` // RFC 3339 with milliseconds
 	ServedBy        string          `json:"served_by"`
-	Role            string          `json:"role"` // active or standby
+	Role            string          `json:"role"` // active or standby, as it said last
 	ControllerEpoch ControllerEpoch `json:"controller_epoch"`
 	// Stale says that a standby has not heard for too long that it has everything; AgeMs for how long, 0 of the active one.
 	Stale bool    `json:"stale"`
@@ -39,6 +39,8 @@ type ControllerView struct {
 	Release         string          `json:"release,omitempty"`
 	// Unfit says why it must not become active, as that its build is too old for the journal; empty if it may.
 	Unfit string `json:"unfit,omitempty"`
+	// Silent: it is not heard any more, or its connection has ended. One that stays so is forgotten after an hour.
+	Silent bool `json:"silent,omitempty"`
 }
 
 // HealthView is the data of mon.v1.health.
@@ -59,7 +61,7 @@ const ProblemStore = "STORE_UNAVAILABLE"
 // HealthReason is one thing that is not as it should be.
 type HealthReason struct {
 	// Code is UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, BROKER_FENCED, BROKER_UNRESPONSIVE, RACK_VIOLATION, ACTOR_FAILED,
-	// CONTROLLER_UNFIT, or one of the process that answers.
+	// CONTROLLER_UNFIT, CONTROLLER_SILENT, or one of the process that answers.
 	Code   string `json:"code"`
 	Count  int    `json:"count"`
 	Detail string `json:"detail,omitempty"`

@@ -120,6 +120,8 @@ func (e *Edge) healthView() messages.HealthView {
 		strings.Join(messages.BrokerStrings(v.Brokers.UnresponsiveIDs), ", ")+": alive, but not doing what they are told")
 	old, why := e.unfit()
 	reason(false, "CONTROLLER_UNFIT", len(old), why)
+	gone := e.silent()
+	reason(false, "CONTROLLER_SILENT", len(gone), strings.Join(gone, ", ")+": not heard any more; fewer can stand in")
 	reason(false, "RACK_VIOLATION", v.Partitions.RackViolation, "partitions that could be spread better over the racks")
 	switch {
 	case unhealthy:
@@ -130,6 +132,16 @@ func (e *Edge) healthView() messages.HealthView {
 		v.Status = "HEALTHY"
 	}
 	return v
+}
+
+// silent names the controller processes that are not heard any more.
+func (e *Edge) silent() (names []string) {
+	for _, c := range e.cfg.Controllers() {
+		if c.Silent {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 func (e *Edge) countBrokers() messages.BrokerCounts {

@@ -16,6 +16,9 @@ func controllerState(c messages.ControllerView) string {
 	if c.Unfit != "" {
 		return "UNFIT: " + printable(c.Unfit)
 	}
+	if c.Silent {
+		return "silent"
+	}
 	return "ok"
 }
 
