@@ -28,7 +28,7 @@ type realBroker struct {
 	srv  *broker.Server
 }
 
-// real starts brokers b1.. with the SDK, and waits until they are unfenced.
+// realBrokers starts brokers b1.. with the SDK, and waits until they are unfenced.
 func realBrokers(t testing.TB, url string, ids ...broker.ID) map[broker.ID]*realBroker {
 	t.Helper()
 	all := map[broker.ID]*realBroker{}
@@ -94,10 +94,6 @@ func verb(v messages.BrokerVerb, down bool) func(message) bool {
 // token matches messages of subjects like hw.dev.<token>.…
 func token(name string) func(message) bool {
 	return func(m message) bool { return strings.HasPrefix(m.subject, "hw.dev."+name+".") }
-}
-
-func either(all ...func(message) bool) func(message) bool {
-	return func(m message) bool { return slices.ContainsFunc(all, func(f func(message) bool) bool { return f(m) }) }
 }
 
 // realTopic makes a topic of one partition by hand.
