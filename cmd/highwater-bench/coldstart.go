@@ -27,7 +27,8 @@ func (b *bench) coldStartCommand() *cobra.Command {
 		Long: `A cluster with partitions and 6 simulated brokers is stopped, and its processes are started again, all at the same moment.
 Measured from just before that, medians: until somebody is active and answers monitors (ready_ms), and until a request that
 changes something is committed and answered (accepted_ms). stopped: it had been stopped in order. killed: all were killed
-with -9. work_ms is what the controller says of its own work, from its process's first step (alone) or its claim (of several) on.
+with -9. work_ms is what the controller says of its own work, from its process's first step (alone) or its claim (of several) on;
+cpu_ms the processor time of all controllers until the accepted request, which other work on the machine does not change.
 
 Limits, measured in the same run: empty_ms is accepted_ms of a cluster without a partition, map_ms the time to put as many
 records into a map.`,
@@ -40,7 +41,7 @@ records into a map.`,
 }
 
 // coldSample is one start.
-type coldSample struct{ ready, accepted, work float64 }
+type coldSample struct{ ready, accepted, work, cpu float64 }
 
 func (b *bench) coldStart(ctx context.Context, f coldStartFlags) error {
 	if f.controllers < 1 || f.runs < 1 {
@@ -73,7 +74,7 @@ func (b *bench) coldStart(ctx context.Context, f coldStartFlags) error {
 			}
 			how := map[bool]string{false: "stopped", true: "killed"}[killed]
 			err = b.print(result{Bench: "cold-start", Params: map[string]any{"partitions": n, "controllers": f.controllers, "how": how, "runs": f.runs},
-				Figures: map[string]float64{"ready_ms": median.ready, "accepted_ms": median.accepted, "work_ms": median.work,
+				Figures: map[string]float64{"ready_ms": median.ready, "accepted_ms": median.accepted, "work_ms": median.work, "cpu_ms": median.cpu,
 					"empty_ms": empty.accepted, "map_ms": ms(mapping(n)), "ratio": median.accepted / empty.accepted}})
 			if err != nil {
 				s.stop()
@@ -108,15 +109,16 @@ func coldStage(ctx context.Context, o clusterOptions, dir string, partitions int
 
 // again stops the cluster and starts it, some times, and returns the medians.
 func (c *coldStarts) again(ctx context.Context, killed bool, runs int) (coldSample, error) {
-	var ready, accepted, work []float64
+	var ready, accepted, work, cpu []float64
 	for range runs {
 		s, err := c.once(ctx, killed)
 		if err != nil {
 			return s, err
 		}
 		ready, accepted, work = append(ready, s.ready), append(accepted, s.accepted), append(work, s.work)
+		cpu = append(cpu, s.cpu)
 	}
-	return coldSample{median(ready), median(accepted), median(work)}, nil
+	return coldSample{median(ready), median(accepted), median(work), median(cpu)}, nil
 }
 
 func median(all []float64) float64 {
@@ -165,6 +167,11 @@ func (c *coldStarts) once(ctx context.Context, killed bool) (coldSample, error) 
 		return err
 	})
 	out.accepted = ms(time.Since(began))
+	for _, p := range c.processes.all {
+		if took, err := p.cpu(); err == nil {
+			out.cpu += ms(took)
+		}
+	}
 	for p, from := range logs {
 		for _, message := range []string{"controller is active", "controller is ready"} {
 			if lines, err := p.logged(message, from); err == nil && len(lines) > 0 && out.work == 0 && lines[0]["controller_epoch"] != 0.0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -239,48 +238,4 @@ func plainRequests(ctx context.Context, nc *nats.Conn, n int, d time.Duration) (
 	after, err := cpuTime()
 	out.cpu = after - before
 	return out, err
-}
-
-func (b *bench) memoryCommand() *cobra.Command {
-	var partitions int
-	c := &cobra.Command{
-		Use: "memory", Short: "Bytes of a partition at rest in the controller, beside the bytes of its record", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.memory(cmd.Context(), partitions) },
-	}
-	c.Flags().IntVar(&partitions, "partitions", 100_000, "partitions to create")
-	return c
-}
-
-func (b *bench) memory(ctx context.Context, partitions int) error {
-	dir, remove, err := tempDir()
-	if err != nil {
-		return err
-	}
-	defer remove()
-	c, err := startCluster(ctx, dir, clusterOptions{})
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	if _, err := startSimBrokers(ctx, c, 6, &durations{}); err != nil {
-		return err
-	}
-	before := heap()
-	if err := createTopics(ctx, c, partitions); err != nil {
-		return err
-	}
-	after := heap()
-	brokers := []string{"s0", "s1", "s2"}
-	record := proto.Size(recordOf(&pb.Assignment{TopicId: make([]byte, 16), Replicas: brokers, Isr: brokers, Leader: "s0", MinIsr: 2}))
-	per := float64(after-before) / float64(partitions)
-	return b.print(result{Bench: "memory", Params: map[string]any{"partitions": partitions},
-		Figures: map[string]float64{"bytes_per_partition": per, "record_bytes": float64(record), "heap_mib": float64(after) / (1 << 20)}})
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC() // what the first one made free of finalizers
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

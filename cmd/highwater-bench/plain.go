@@ -22,9 +22,17 @@ type plainServer struct {
 	js     jetstream.JetStream
 }
 
-func startPlain(ctx context.Context, dir string) (*plainServer, error) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, SyncAlways: true, NoSigs: true,
-		NoLog: true, MaxPayload: 8 << 20})
+// newPlain starts a server on a folder, in which streams belong to an account; "" is the account of who names none.
+func newPlain(dir, account string) (*plainServer, error) {
+	o := &server.Options{}
+	if account != "" {
+		err := o.ProcessConfigString("accounts { " + account + " { jetstream: enabled, users: [{user: bench, password: bench}] } }\nno_auth_user: bench")
+		if err != nil {
+			return nil, err
+		}
+	}
+	o.Host, o.Port, o.JetStream, o.StoreDir, o.SyncAlways, o.NoSigs, o.NoLog, o.MaxPayload = "127.0.0.1", -1, true, dir, true, true, true, 8<<20
+	s, err := server.NewServer(o)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +42,15 @@ func startPlain(ctx context.Context, dir string) (*plainServer, error) {
 		p.stop()
 		return nil, fmt.Errorf("the plain server does not become ready")
 	}
-	if p.nc, err = nats.Connect("", nats.InProcessServer(s)); err == nil {
-		if p.js, err = jetstream.New(p.nc); err == nil {
-			_, err = p.js.CreateStream(ctx, jetstream.StreamConfig{Name: "PLAIN", Subjects: []string{"plain.log"}, Storage: jetstream.FileStorage})
-		}
-	}
+	return p, nil
+}
+
+func startPlain(ctx context.Context, dir string) (*plainServer, error) {
+	p, err := startPlainIn(dir, "")
 	if err != nil {
+		return nil, err
+	}
+	if _, err = p.js.CreateStream(ctx, jetstream.StreamConfig{Name: "PLAIN", Subjects: []string{"plain.log"}, Storage: jetstream.FileStorage}); err != nil {
 		p.stop()
 		return nil, err
 	}
