@@ -121,7 +121,8 @@ func (w *Watch) Refused(now time.Duration) { w.since, w.looked, w.again = now, n
 
 // Suspicion says why the controller that has claimed the journal last is to be replaced, "" if it is not.
 func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed) string {
-	if now < w.yield {
+	named := claimed.Released && claimed.Successor == w.cfg.Name
+	if now < w.yield && !named { // whoever hands over to one that has stepped down means it
 		return ""
 	}
 	active, known := w.active(claimed.Epoch)
@@ -132,7 +133,7 @@ func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed)
 	switch {
 	case known && active.Epoch > claimed.Epoch && silent <= w.cfg.Suspicion && !active.Lost:
 		return "" // its claim has only not been read yet
-	case claimed.Released && (claimed.Successor == w.cfg.Name || silent > successorLead):
+	case named || claimed.Released && silent > successorLead:
 		return "handed over"
 	case known && active.Lost && active.Heard >= w.stood && now >= w.again:
 		return "its connection has ended"
