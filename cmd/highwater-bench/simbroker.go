@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +109,7 @@ func (s *simBroker) join(ctx context.Context, i int) error {
 			break
 		}
 	}
-	return s.heartbeat(ctx)
+	return within(ctx, time.Minute, "an answered heartbeat", s.heartbeat) // of very many that join at once, some have to wait
 }
 
 func (s *simBroker) heartbeat(ctx context.Context) error {
@@ -180,19 +182,29 @@ func (s *simBroker) close() {
 	<-s.ended
 }
 
+// startingAtOnce is how many simulated brokers register at a time.
+const startingAtOnce = 16
+
 // startSimBrokers starts n of them, in racks r1 to r3.
 func startSimBrokers(ctx context.Context, c *cluster, n int, latency *durations) ([]*simBroker, error) {
-	var all []*simBroker
+	all, errs := make([]*simBroker, n), make([]error, n)
+	var starting sync.WaitGroup
+	places := make(chan struct{}, startingAtOnce)
 	for i := range n {
-		s, err := startSimBroker(ctx, c.url(), i, latency)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-		c.closers = append(c.closers, func() error {
-			s.close()
-			return nil
+		places <- struct{}{}
+		starting.Go(func() {
+			defer func() { <-places }()
+			all[i], errs[i] = startSimBroker(ctx, c.url(), i, latency)
 		})
 	}
-	return all, nil
+	starting.Wait()
+	for _, s := range all {
+		if s != nil {
+			c.closers = append(c.closers, func() error {
+				s.close()
+				return nil
+			})
+		}
+	}
+	return all, errors.Join(errs...)
 }
