@@ -23,7 +23,7 @@ func TestEveryBenchmarkRuns(t *testing.T) {
 		{"create", []string{"create", "--topics", "2", "--partitions", "10"}, 1, []string{"partitions_per_second", "plain_partitions_per_second"}},
 		{"create with three", []string{"create", "--topics", "2", "--partitions", "10", "--controllers", "3"}, 1, []string{"partitions_per_second", "plain_partitions_per_second"}},
 		{"heartbeats", []string{"heartbeats", "--brokers", "5", "--duration", "1s", "--controllers", "1"}, 1, []string{"p99_ms", "plain_p99_ms"}},
-		{"memory", []string{"memory", "--partitions", "1000"}, 1, []string{"bytes_per_partition", "standby_bytes_per_partition", "record_bytes"}},
+		{"memory", []string{"memory", "--partitions", "10000"}, 1, []string{"bytes_per_partition", "standby_bytes_per_partition", "record_bytes"}},
 		{"memory of three", []string{"memory", "--partitions", "20000", "--controllers", "3"}, 1, []string{"rss_active", "rss_standby"}},
 		{"produce", []string{"produce", "--in-flight", "8", "--fsync", "interval", "--duration", "200ms"}, 1, []string{"records_per_second", "jetstream_r3_per_second"}},
 		{"snapshot", []string{"snapshot", "--partitions", "20", "--every", "20", "--snapshots", "2"}, 1, []string{"snapshot_ms", "pause_max_ms", "between_max_ms"}},

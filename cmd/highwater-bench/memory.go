@@ -97,14 +97,13 @@ func catalogMemory(ctx context.Context, store string) (int64, error) {
 	if last, err := log.Last(ctx); err != nil || last == 0 {
 		return 0, errors.Join(err, fmt.Errorf("there is no journal in %s", store))
 	}
-	before := heap()
 	catalog := journal.NewCatalog()
 	if _, err := journal.RecoverFrom(ctx, log, kept, catalog); err != nil {
 		return 0, err
 	}
-	after := heap()
-	runtime.KeepAlive(catalog)
-	return after - before, nil
+	with := heap()
+	runtime.KeepAlive(catalog) // and from here on nobody has it
+	return with - heap(), nil
 }
 
 // residentMemory measures processes.
