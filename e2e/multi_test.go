@@ -140,11 +140,20 @@ func (s *several) accepted(topic string, began time.Time, within time.Duration) 
 // unchanged checks that no partition of a topic has another leader, epoch or ISR than before.
 func (s *several) unchanged(topic string, before []messages.PartitionView) {
 	s.t.Helper()
+	sameLeaders(s.t, before, s.partitions(topic))
+}
+
+// sameLeaders checks that no partition has another leader, epoch or ISR than before.
+func sameLeaders(t testing.TB, before, after []messages.PartitionView) {
+	t.Helper()
 	was := byPartition(before)
-	for i, now := range byPartition(s.partitions(topic)) {
+	if len(before) != len(after) {
+		t.Errorf("%d partitions, before %d", len(after), len(before))
+	}
+	for i, now := range byPartition(after) {
 		w := was[i]
 		if now.Leader != w.Leader || now.LeaderEpoch != w.LeaderEpoch || fmt.Sprint(now.ISR) != fmt.Sprint(w.ISR) {
-			s.t.Errorf("partition %d: %+v, before %+v", i, now, w)
+			t.Errorf("partition %d: %+v, before %+v", i, now, w)
 		}
 	}
 }

@@ -14,20 +14,9 @@ import (
 func (s *site) startBrokersAt(servers ...string) {
 	s.t.Helper()
 	for i, b := range brokerHosts {
-		first := servers[i%len(servers)]
-		s.startBroker(messages.BrokerID(b), append([]string{first}, without(servers, first)...)...)
+		s.startBroker(messages.BrokerID(b), servers[i%len(servers)])
 	}
 	s.allActive(len(brokerHosts))
-}
-
-func without(all []string, one string) []string {
-	var rest []string
-	for _, a := range all {
-		if a != one {
-			rest = append(rest, a)
-		}
-	}
-	return rest
 }
 
 // While the journal's servers elect, nothing can be decided, and nothing needs to be: brokers and clients at servers that

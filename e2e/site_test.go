@@ -80,7 +80,7 @@ func (s *site) logs() string {
 	return s.logDir
 }
 
-// startBroker starts a broker on its host. It connects to one of the given servers first, whoever else it hears of later.
+// startBroker starts a broker on its host. It connects to any of the given servers first, and hears of the others there.
 func (s *site) startBroker(b messages.BrokerID, servers ...string) {
 	s.t.Helper()
 	line := s.net.on(string(b), binary, "broker", "run", "-v", "--server", strings.Join(s.urls(servers), ","), "--cluster", clusterName,
@@ -98,7 +98,7 @@ func (s *site) startBroker(b messages.BrokerID, servers ...string) {
 func (s *site) startBrokers() {
 	s.t.Helper()
 	for i, b := range brokerHosts {
-		s.startBroker(messages.BrokerID(b), s.names[i], s.names[(i+1)%3], s.names[(i+2)%3])
+		s.startBroker(messages.BrokerID(b), s.names[i])
 	}
 	s.allActive(len(brokerHosts))
 }
@@ -139,6 +139,51 @@ func (s *site) createTopic(name string, partitions uint32) {
 			return nil // of an earlier try
 		}
 		return err
+	})
+}
+
+// afterCuts is the patience after a network is whole again: a connection that was cut sends again what was lost after a pause
+// that grows with the cut, if its ends do not give it up before.
+const afterCuts = 90 * time.Second
+
+// allActive waits until so many brokers are active.
+func (s *site) allActive(n int) {
+	s.t.Helper()
+	eventually(s.t, afterCuts, fmt.Sprintf("%d brokers are active", n), func() error {
+		h, err := s.health()
+		if err == nil && h.Brokers.Active != n {
+			err = fmt.Errorf("%+v", h.Brokers)
+		}
+		return err
+	})
+}
+
+// partitions lists a topic, in as many tries as it takes.
+func (s *site) partitions(topic string) (list []messages.PartitionView) {
+	s.t.Helper()
+	eventually(s.t, afterCuts, "the partitions of "+topic, func() (err error) {
+		list, err = s.client.Partitions(s.t.Context(), messages.ListQuery{Filter: map[string]string{"topic": topic}})
+		return err
+	})
+	return list
+}
+
+// unchanged checks that no partition of a topic has another leader, epoch or ISR than before.
+func (s *site) unchanged(topic string, before []messages.PartitionView) {
+	s.t.Helper()
+	sameLeaders(s.t, before, s.partitions(topic))
+}
+
+// fullISR waits until every partition of a topic has a proven leader and every replica in its ISR.
+func (s *site) fullISR(topic string) {
+	s.t.Helper()
+	eventually(s.t, afterCuts, "every replica of "+topic+" is in sync", func() error {
+		for _, p := range s.partitions(topic) {
+			if p.Leader == "" || len(p.ISR) != len(p.Replicas) || !p.LeaderProven {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
 	})
 }
 
