@@ -15,6 +15,12 @@
 //	checker.go     the invariants, from what is stored, served and acknowledged; truth.go: what the journal says
 //	faults.go      faults of the code under test, put in on purpose to prove that the checkers see them
 //
+// Explore goes through every order of events of a small cluster instead of drawing one from a seed:
+//
+//	explore.go     what is explored, breadth first, by taking the steps of each path anew
+//	model.go       its world and its controllers; explored.go: its brokers; scene.go: how it begins
+//	fingerprint.go which states are the same
+//
 // The brokers' sessions are simulated, not run: package broker has them with goroutines and a real bus. What a broker
 // decides about a log is run: package replica. So are the goroutines of a controller: package controller drives the same
 // activation.Watch, journal.NewClaim, journal.Follow and journal.RecoverFrom. Times are about half of the defaults; any two clocks
@@ -22,5 +28,7 @@
 //
 // A failing seed is repeated with its trace by
 //
-//	go test ./sim -run TestSeed -seed N -v
+//	go test ./sim -run 'TestSeed$' -seed N -v
+//
+// docs/simulation.md says what goes wrong, what is checked, and how much of it has been run.
 package sim

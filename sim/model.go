@@ -234,7 +234,7 @@ func (c *contender) took() {
 		if w := c.commits[done.Ticket]; w != nil && c.active {
 			delete(c.commits, done.Ticket)
 			w.host.held = false
-			c.release(w.host, w.effects)
+			c.release(w.effects)
 		}
 	}
 	switch {
@@ -287,7 +287,7 @@ func (c *contender) step(h *host, msg actors.Message) {
 	fx := h.body.step(c.env(), msg)
 	c.w.check.w.sabotageRecords(fx.Records)
 	if len(fx.Records) == 0 {
-		c.release(h, fx)
+		c.release(fx)
 		return
 	}
 	c.tickets++
@@ -297,7 +297,7 @@ func (c *contender) step(h *host, msg actors.Message) {
 	}
 	fx.Records = nil
 	if c.w.e.Faults.ReleaseBeforeCommit {
-		c.release(h, fx)
+		c.release(fx)
 		fx = actors.Effects{}
 	}
 	h.held = true
@@ -305,7 +305,7 @@ func (c *contender) step(h *host, msg actors.Message) {
 }
 
 // release lets the effects of a step out. Clocks do not run, so wakes do not come.
-func (c *contender) release(_ *host, fx actors.Effects) {
+func (c *contender) release(fx actors.Effects) {
 	for _, r := range fx.Replies {
 		if done := c.asked[r.To]; done != nil {
 			delete(c.asked, r.To)
