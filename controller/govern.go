@@ -151,6 +151,13 @@ func (c *Controller) abdicate(t *term, willing bool) error {
 		c.log.Warn().Err(err).Msg("the active term did not end in order; the others wait for the silence")
 		return nil
 	}
+	if c.now() < t.settled {
+		// One that was active before may still be granting leases, cut off from here. The word that nothing is granted any more
+		// would have the successor fence at once.
+		c.log.Info().Msg("the active term was too short to hand over; the others take over by themselves")
+		c.members.say()
+		return nil
+	}
 	if err = journal.Release(ctx, c.store, t.catalog, successor); err != nil {
 		c.log.Warn().Err(err).Msg("the end of the active term could not be written; the others wait for the silence")
 		return nil

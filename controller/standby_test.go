@@ -143,6 +143,25 @@ func TestStepDownHandsOverAndStandsByAgain(t *testing.T) {
 	eventually(t, "one of the rest to be active", func() bool { return activeOf(rest) != nil })
 }
 
+// One that became active because another one was not heard cannot know whether that one still grants leases; its successor must
+// not take a hand-over for the word that nobody does.
+func TestAShortTermIsNotHandedOver(t *testing.T) {
+	all := pair(t, 2, nil)
+	eventually(t, "the standby to be active", func() bool {
+		if !all[1].Active() { // until the next beat of the active one
+			all[1].members.note(func(w *activation.Watch, _ time.Duration) { w.Lose("c1") })
+			all[1].members.wake()
+		}
+		return all[1].Active()
+	})
+	eventually(t, "the deposed one to stand by", func() bool { return all[1].members.successor() == "c1" })
+	all[1].order(orderStepDown)
+	eventually(t, "the first to be active again", all[0].Active)
+	if all[0].current().handed {
+		t.Error("the second one has handed over before it had waited out the first one's grants")
+	}
+}
+
 func TestADeposedControllerStandsByOnACatalogOfItsOwn(t *testing.T) {
 	all := pair(t, 2, nil)
 	old := all[0].current()

@@ -29,6 +29,7 @@ type term struct {
 	store   *storeWatch
 	epoch   messages.ControllerEpoch // 0 for a standby
 	handed  bool                     // the predecessor had released the journal
+	settled time.Duration            // from then on no predecessor can be granting anything; since c.origin
 	edge    edge
 	tree    tree // nil for a standby
 
@@ -81,6 +82,9 @@ func (c *Controller) edgeConfig(t *term) natsbus.Config {
 // begin makes the active term: the edge, the tree of actors that speaks through it, then the way in, and snapshots.
 func (c *Controller) begin(ctx context.Context, catalog *journal.Catalog, by claimed) (*term, error) {
 	t := &term{active: true, catalog: catalog, store: c.store, epoch: by.epoch, handed: by.handed, shots: c.newSnapshotter(catalog, by), from: by.from}
+	if t.settled = c.now(); !by.handed && by.epoch > 1 {
+		t.settled += registry.Wait(grantValidity)
+	}
 	e, err := natsbus.New(ctx, c.edgeConfig(t))
 	if err != nil {
 		return nil, err

@@ -369,7 +369,7 @@ func (c *controller) stepDown(then func()) {
 	c.leaving, t.closed = true, true
 	c.whenIdle(t, c.local()+stopGrace, func(idle bool) {
 		m, err := journal.NewRelease(c.catalog, successor)
-		if !idle || err != nil || m.Writer().Epoch != t.epoch {
+		if !idle || c.local() < t.settled || err != nil || m.Writer().Epoch != t.epoch {
 			c.handedOver(t, errNoAnswer, then)
 			return
 		}

@@ -17,6 +17,7 @@ type Faults struct {
 	SkipProof           bool // a leader does not look at the floor before it serves
 	EndlessGrants       bool // a controller grants leases however long the journal has taken nothing
 	FenceAtOnce         bool // a new active controller fences for silence after one session
+	HandOverAtOnce      bool // a controller hands over although its predecessor may still be granting
 	AppendAnywhere      bool // appends and claims do not say behind what
 	ReuseEpoch          bool // a claim takes the epoch of the one before
 	CutTooFar           bool // the journal is cut further than the snapshots reach

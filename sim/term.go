@@ -27,12 +27,13 @@ type term struct {
 	tickets    journal.Ticket
 	requests   map[actors.RequestID]func(proto.Message)
 	asked      actors.RequestID
-	waits      int  // counts the times that something began to wait for the journal
-	patient    bool // something waits
-	beginning  bool // the actors of a takeover are being made
-	quiet      bool // nothing was proposed since the last idle tick
-	closed     bool // nothing more is admitted
-	over       bool // nothing more is decided
+	waits      int           // counts the times that something began to wait for the journal
+	patient    bool          // something waits
+	beginning  bool          // the actors of a takeover are being made
+	quiet      bool          // nothing was proposed since the last idle tick
+	settled    time.Duration // from then on no predecessor can be granting anything
+	closed     bool          // nothing more is admitted
+	over       bool          // nothing more is decided
 	shots      snapshotter
 }
 
@@ -109,8 +110,12 @@ func (t *term) start(sent time.Duration, handed bool) {
 	sessions := registry.Machine{}
 	if !t.alone() {
 		t.granted(sent)
+		t.settled = t.local()
 		if !handed && !t.w.cfg.Faults.FenceAtOnce {
 			sessions.GrantValidity = grantValidity
+		}
+		if !handed && t.epoch > 1 && !t.w.cfg.Faults.HandOverAtOnce {
+			t.settled += registry.Wait(grantValidity)
 		}
 		t.idle()
 	}

@@ -8,12 +8,17 @@ import (
 	"github.com/highwater-io/highwater/messages"
 )
 
+// Wait is for how long after its activation a controller has to reckon with grants of predecessors: their validity and a tenth
+// of it, because this clock may be faster than theirs, as with sessions and leases. One that hands over before it has waited
+// must not say that nothing is granted any more.
+func Wait(validity time.Duration) time.Duration { return validity + validity/10 }
+
 // activate begins the soft state: who is unfenced has a whole session to be heard (heartbeats are not journaled), from the
 // moment on that anybody can be heard, and what a predecessor may not have come to is done again.
 func (t *step) activate(restarted bool, validity time.Duration) {
 	from := t.env.Now
 	if !restarted {
-		from += validity + validity/10 // this clock may be faster than the predecessor's, as with sessions and leases
+		from += Wait(validity)
 	}
 	for _, id := range sortedKeys(t.brokers) {
 		b := t.brokers[id]
