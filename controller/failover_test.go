@@ -16,12 +16,12 @@ import (
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
 
-// wired starts controllers that share a journal, each connected through wires of its own, and brokers' sessions of three
+// wired starts controllers that share a journal, each connected through wires of its own, and brokers' sessions of six
 // seconds. It returns where brokers and clients connect besides.
 func wired(t testing.TB, n int) (all []*Controller, wires []*wire, host string) {
 	t.Helper()
 	all = pair(t, n, func(_ int, c *Config) {
-		c.Settings.Session = 3 * time.Second
+		c.Settings.Session = 6 * time.Second
 		host = c.NATSURL
 		w := newWire(t, c.NATSURL)
 		wires = append(wires, w)
