@@ -29,6 +29,7 @@ func (s *site) whole(topic string) string {
 	active := s.steady()
 	s.allActive(len(brokerHosts))
 	s.fullISR(topic)
+	s.caughtUp()
 	return active
 }
 

@@ -29,6 +29,7 @@ func TestNetTenControllersDieInARowAndNoPartitionChanges(t *testing.T) {
 		s.unchanged("orders", before)
 		s.serve(victim)
 		victim = s.steady()
+		s.caughtUp()
 		s.unchanged("orders", before)
 		l.progress(100)
 	}

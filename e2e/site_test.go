@@ -247,6 +247,33 @@ func (s *site) checkJournal() {
 	s.t.Logf("journal: %d entries of %d controller epochs, none behind a later one", len(all), len(writer))
 }
 
+// caughtUp waits until every server has all of the journal: one that has just come back cannot be half of a majority yet.
+func (s *site) caughtUp() {
+	s.t.Helper()
+	eventually(s.t, afterCuts, "all servers have all of the journal", func() error {
+		js, err := s.nc.JetStream(nats.MaxWait(2 * time.Second))
+		if err != nil {
+			return err
+		}
+		info, err := js.StreamInfo(messages.JournalStream(clusterName))
+		if err != nil {
+			return err
+		}
+		current := 0
+		if info.Cluster != nil {
+			for _, p := range info.Cluster.Replicas {
+				if p.Current && !p.Offline {
+					current++
+				}
+			}
+		}
+		if current != len(s.names)-1 {
+			return fmt.Errorf("%+v", info.Cluster)
+		}
+		return nil
+	})
+}
+
 // claimant returns who has claimed the journal last, and under which epoch.
 func (s *site) claimant() (string, uint64) {
 	s.t.Helper()
