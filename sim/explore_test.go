@@ -10,7 +10,7 @@ import (
 
 var (
 	depth  = flag.Int("depth", 3, "how many steps deep TestExplore goes")
-	narrow = flag.Int("narrow", 5, "how deep it goes where little goes wrong")
+	narrow = flag.Int("narrow", 4, "how deep it goes where little goes wrong")
 	states = flag.Int("states", 0, "after how many states each exploration ends early, 0 for never")
 )
 

@@ -115,6 +115,7 @@ type contender struct {
 	committer *journal.Committer // of its claim or its term, nil of a standby
 	active    bool
 	epoch     messages.ControllerEpoch
+	claimed   messages.Sequence
 	waiting   uint64 // the order that is out
 	hosts     map[actors.Address]*host
 	commits   map[journal.Ticket]*commit
@@ -248,7 +249,7 @@ func (c *contender) took() {
 }
 
 func (c *contender) reign() {
-	c.active, c.epoch = true, c.committer.Writer().Epoch
+	c.active, c.epoch, c.claimed = true, c.committer.Writer().Epoch, c.at.Last
 	c.committer = journal.NewCommitter(c.at, journal.Writer{Controller: c.name, Epoch: c.epoch}, journal.Limits{})
 	for _, a := range []actors.Address{actors.Registry, actors.Partition(thePartition)} {
 		h := &host{address: a, body: newBody(a.Kind, registry.Machine{})}
@@ -261,7 +262,7 @@ func (c *contender) reign() {
 }
 
 func (c *contender) env() actors.Env {
-	return actors.Env{Now: c.now, Applied: c.catalog.Applied(), Controller: c.epoch, Cluster: c.catalog}
+	return actors.Env{Now: c.now, Applied: c.catalog.Applied(), Controller: c.epoch, Claimed: c.claimed, Cluster: c.catalog}
 }
 
 // run lets the actors decide until all of them wait.

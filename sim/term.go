@@ -21,7 +21,8 @@ type term struct {
 	*controller
 	committer  *journal.Committer
 	epoch      messages.ControllerEpoch
-	grantUntil time.Duration // by its own clock; 0 is without end
+	claimed    messages.Sequence // where its claim is
+	grantUntil time.Duration     // by its own clock; 0 is without end
 	hosts      map[actors.Address]*host
 	commits    map[journal.Ticket]*commit
 	tickets    journal.Ticket
@@ -88,7 +89,7 @@ func newBody(k actors.Kind, sessions registry.Machine) body {
 }
 
 func newTerm(c *controller, epoch messages.ControllerEpoch) *term {
-	return &term{controller: c, epoch: epoch, hosts: map[actors.Address]*host{}, commits: map[journal.Ticket]*commit{},
+	return &term{controller: c, epoch: epoch, claimed: c.at.Last, hosts: map[actors.Address]*host{}, commits: map[journal.Ticket]*commit{},
 		requests:  map[actors.RequestID]func(proto.Message){},
 		committer: journal.NewCommitter(c.at, journal.Writer{Controller: c.name, Epoch: epoch}, journal.Limits{})}
 }
@@ -165,7 +166,7 @@ func (t *term) host(a actors.Address, sessions registry.Machine) *host {
 
 func (t *term) env() actors.Env {
 	return actors.Env{Now: t.local(), WallUnixMs: t.w.now.Milliseconds(), Random: [2]uint64{t.w.rng.Uint64(), t.w.rng.Uint64()},
-		Applied: t.catalog.Applied(), Controller: t.epoch, Cluster: t.catalog, GrantUntil: t.grantUntil}
+		Applied: t.catalog.Applied(), Controller: t.epoch, Claimed: t.claimed, Cluster: t.catalog, GrantUntil: t.grantUntil}
 }
 
 // tell delivers a message of an actor or of the edge.
