@@ -35,6 +35,22 @@ func (s *State) bind(ses *session, c connection) {
 	}
 }
 
+// maxEnded bounds the ended connections that are remembered; a message that was delayed for longer than so many ends is rare.
+const maxEnded = 4096
+
+// end remembers that a connection has ended.
+func (s *State) end(c connection) {
+	if s.ended[c] {
+		return
+	}
+	if len(s.endedOrder) == maxEnded {
+		delete(s.ended, s.endedOrder[0])
+		s.endedOrder = s.endedOrder[1:]
+	}
+	s.ended[c] = true
+	s.endedOrder = append(s.endedOrder, c)
+}
+
 // hear notes contact over a connection. It returns false for a message that was sent before the reported end of its
 // connection: it says nothing about now. One that was delayed from before a reconnect is contact, but no news of where the
 // broker speaks from.
@@ -42,9 +58,9 @@ func (t *step) hear(ses *session, over connection) bool {
 	unknown := over == connection{}
 	known := !unknown && (over == ses.speaks || over == ses.spoke)
 	switch {
-	case known && ses.gone:
+	case known && ses.gone && (over == ses.speaks || t.state.ended[over]):
 		return false
-	case !known && (!unknown || ses.gone):
+	case (!known || ses.gone) && (!unknown || ses.gone): // that before may be the newer one, if what was sent over it came first
 		ses.spoke = ses.speaks
 		t.state.bind(ses, over)
 		ses.gone = false
@@ -57,6 +73,7 @@ func (t *step) hear(ses *session, over connection) bool {
 // that the server closed by itself says nothing about the process, except for one that was told that it may stop.
 func (t *step) disconnected(d actors.Disconnected) {
 	c := connectionOf(d.Connection)
+	t.state.end(c)
 	for _, b := range slices.Sorted(slices.Values(t.state.spoken[c])) {
 		ses, rec := t.state.sessions[b], t.brokers[b]
 		if rec == nil || !ses.live || ses.gone || !d.Abrupt && !ses.mayStop {

@@ -27,6 +27,9 @@ type State struct {
 	queue    queue
 	// spoken has the brokers that speak through a connection, for the end of one.
 	spoken map[connection][]messages.BrokerID
+	// ended has the connections of brokers whose end was reported last, at most maxEnded, in the order of endedOrder.
+	ended      map[connection]bool
+	endedOrder []connection
 	// claims are the brokers that have seen more than the journal holds.
 	claims map[messages.BrokerID]claim
 	// deaf: nobody can be heard yet.
@@ -51,6 +54,7 @@ func (Machine) Load(env actors.Env, _ actors.Address) (*State, error) {
 	return &State{
 		sessions:  map[messages.BrokerID]*session{},
 		spoken:    map[connection][]messages.BrokerID{},
+		ended:     map[connection]bool{},
 		claims:    map[messages.BrokerID]claim{},
 		creations: map[uint64]*creation{},
 		names:     map[messages.TopicName]struct{}{},
