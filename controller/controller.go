@@ -37,6 +37,7 @@ type Controller struct {
 	orders   chan order
 	life     context.Context // ends when the process is to stop
 	endLife  context.CancelFunc
+	claimed  atomic.Uint64 // the epoch that was claimed and has not ended, 0 for a standby
 	governed chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool

@@ -95,6 +95,9 @@ func (c *Controller) standAgain() (*standby, *term, error) {
 // error that ends the process.
 func (c *Controller) reign(catalog *journal.Catalog, by claimed) (steppedDown bool, err error) {
 	began := time.Now()
+	c.claimed.Store(uint64(by.epoch))
+	defer c.claimed.Store(0)
+	c.members.say() // the others are not to wait for silence while this one is busy
 	for len(c.orders) > 0 {
 		<-c.orders // of an earlier term
 	}
@@ -143,6 +146,7 @@ func (c *Controller) abdicate(t *term, willing bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), patience)
 	defer cancel()
 	err := t.end(ctx)
+	c.claimed.Store(0)
 	c.enter(&term{catalog: t.catalog, store: t.store})
 	if !willing {
 		return nil // it was cut off in the middle; what was open has been answered

@@ -84,6 +84,9 @@ func (m *members) own() activation.Beat {
 		Unfit: m.c.whyUnfit()}
 	if t := m.c.current(); t.catalog != nil {
 		b.Applied, b.Epoch = t.catalog.Applied(), t.catalog.Claimed().Epoch
+		if claimed := messages.ControllerEpoch(m.c.claimed.Load()); claimed > 0 {
+			b.Role, b.Epoch = activation.Activating, claimed
+		}
 		if t.active {
 			b.Role, b.Epoch = activation.Active, t.epoch
 		}

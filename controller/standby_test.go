@@ -56,6 +56,7 @@ func TestAStandbyTakesOverWhenTheActiveOneDies(t *testing.T) {
 	create(t, nc, "orders", 6)
 	before := leaders(t, all[0])
 	first := all[0].Epoch()
+	eventually(t, "the standby to have heard the active one", func() bool { return len(all[1].members.list()) == 2 })
 	all[0].conns.edge.Close() // as the end of the process would; what is left of it cannot speak any more
 	eventually(t, "the other one to be active", all[1].Active)
 	eventually(t, "people to be told that one is missing", func() bool {

@@ -10,7 +10,7 @@ type View struct {
 	Revision        Sequence        `json:"revision"`
 	AsOf            string          `json:"as_of"` // RFC 3339 with milliseconds
 	ServedBy        string          `json:"served_by"`
-	Role            string          `json:"role"` // active or standby, as it said last
+	Role            string          `json:"role"` // active, activating or standby, as it said last
 	ControllerEpoch ControllerEpoch `json:"controller_epoch"`
 	// Stale says that a standby has not heard for too long that it has everything; AgeMs for how long, 0 of the active one.
 	Stale bool    `json:"stale"`

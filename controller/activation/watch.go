@@ -13,8 +13,9 @@ type Role string
 
 // The roles.
 const (
-	Active  Role = "active"
-	Standby Role = "standby"
+	Active     Role = "active"
+	Activating Role = "activating" // has claimed, and takes no requests yet
+	Standby    Role = "standby"
 )
 
 // Beat is what every controller process says of itself, again and again.
@@ -67,6 +68,9 @@ type Watch struct {
 	again  time.Duration // not before then is another claim made after one that was refused
 	yield  time.Duration // until then this one has stepped down
 	looked time.Duration // the last look
+
+	released   messages.ControllerEpoch // the last epoch that was seen to be released
+	releasedAt time.Duration
 }
 
 // New makes a watch that has heard nobody.
@@ -125,6 +129,9 @@ func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed)
 	if now < w.yield && !named { // whoever hands over to one that has stepped down means it
 		return ""
 	}
+	if claimed.Released && claimed.Epoch != w.released {
+		w.released, w.releasedAt = claimed.Epoch, now
+	}
 	active, known := w.active(claimed.Epoch)
 	silent := now - w.since
 	if known {
@@ -133,21 +140,23 @@ func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed)
 	switch {
 	case known && active.Epoch > claimed.Epoch && silent <= w.cfg.Suspicion && !active.Lost:
 		return "" // its claim has only not been read yet
-	case named || claimed.Released && silent > successorLead:
+	case named || claimed.Released && now-w.releasedAt > successorLead:
 		return "handed over"
 	case known && active.Lost && active.Heard >= w.stood && now >= w.again:
 		return "its connection has ended"
+	case claimed.Released:
+		return "" // the one that is named comes first
 	case silent > w.cfg.Suspicion:
 		return "not heard for " + silent.Round(time.Millisecond).String()
 	}
 	return ""
 }
 
-// active returns the process that was heard last of those that are active under an epoch or a later one.
+// active returns the process that was heard last of those that have claimed an epoch or a later one.
 func (w *Watch) active(epoch messages.ControllerEpoch) (Member, bool) {
 	var best *Member
 	for _, m := range w.others {
-		if m.Role == Active && m.Epoch >= epoch && (best == nil || m.Heard > best.Heard || m.Heard == best.Heard && m.Name < best.Name) {
+		if m.Role != Standby && m.Epoch >= epoch && (best == nil || m.Heard > best.Heard || m.Heard == best.Heard && m.Name < best.Name) {
 			best = m
 		}
 	}
@@ -170,7 +179,7 @@ func (w *Watch) News(at messages.Sequence) bool {
 // Deposed reports whether the controller of an epoch has a successor that was heard.
 func (w *Watch) Deposed(epoch messages.ControllerEpoch) bool {
 	for _, m := range w.others {
-		if m.Role == Active && m.Epoch > epoch {
+		if m.Role != Standby && m.Epoch > epoch {
 			return true
 		}
 	}

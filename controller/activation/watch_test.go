@@ -62,11 +62,19 @@ func TestSuspicion(t *testing.T) {
 			want: "handed over"},
 		"handed over to another, and stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(11)) }, at: at(11), claimed: released("c3")},
 		"handed over to another":                   {at: at(10.01), claimed: released("c3")},
-		"who does not take it":                     {at: at(10.6), claimed: released("c3"), want: "handed over"},
-		"handed over to nobody":                    {at: at(10.01), claimed: released("")},
-		"nobody has ever claimed":                  {do: func(w *Watch) { *w = *New(w.cfg, at(10)) }, at: at(11)},
-		"nor does anybody":                         {do: func(w *Watch) { *w = *New(w.cfg, at(10)); w.awake(at(12.5)) }, at: at(12.5), want: "not heard for 2.5s"},
-		"claimed, and not heard yet":               {do: func(w *Watch) { w.Stand(at(11), false) }, at: at(11.5), claimed: messages.ControllerClaimed{Epoch: 5}},
+		"who does not take it":                     {do: func(w *Watch) { w.Suspicion(at(10), released("c3")) }, at: at(10.6), claimed: released("c3"), want: "handed over"},
+		"handed over to another long after this one began to stand by": {do: func(w *Watch) {
+			w.awake(at(60))
+			w.Hear(at(60), Beat{Name: "c1", Role: Standby, Epoch: 4, Applied: 71})
+		}, at: at(60), claimed: released("c3")},
+		"another has claimed, and takes its time": {do: func(w *Watch) {
+			w.awake(at(60))
+			w.Hear(at(60), Beat{Name: "c3", Role: Activating, Epoch: 5})
+		}, at: at(60), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
+		"handed over to nobody":      {at: at(10.01), claimed: released("")},
+		"nobody has ever claimed":    {do: func(w *Watch) { *w = *New(w.cfg, at(10)) }, at: at(11)},
+		"nor does anybody":           {do: func(w *Watch) { *w = *New(w.cfg, at(10)); w.awake(at(12.5)) }, at: at(12.5), want: "not heard for 2.5s"},
+		"claimed, and not heard yet": {do: func(w *Watch) { w.Stand(at(11), false) }, at: at(11.5), claimed: messages.ControllerClaimed{Epoch: 5}},
 		"a later epoch was heard": {do: func(w *Watch) {
 			w.Lose("c1")
 			w.Hear(at(10.1), Beat{Name: "c3", Role: Active, Epoch: 5})
