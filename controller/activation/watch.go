@@ -46,6 +46,9 @@ const successorLead = 500 * time.Millisecond
 // refusedPause is the time between two claims while the active controller is known to be gone.
 const refusedPause = 100 * time.Millisecond
 
+// silencePause is the time between two claims while it is only not heard.
+const silencePause = 500 * time.Millisecond
+
 // yieldFor is how long a controller that has stepped down lets the others come first.
 const yieldFor = 5 * time.Second
 
@@ -119,9 +122,11 @@ func (w *Watch) Look(now time.Duration) {
 // Awake says that this process has been running all the time until now.
 func (w *Watch) Awake(now time.Duration) { w.looked = now }
 
-// Refused notes that a claim was not accepted: somebody is there after all, or the journal is not. One whose connection has ended
-// is gone all the same: what came before the claim was its last entry.
-func (w *Watch) Refused(now time.Duration) { w.since, w.looked, w.again = now, now, now+refusedPause }
+// Refused notes that a claim was not accepted: somebody is there after all, or the journal is not. Who is there is heard soon. One
+// whose connection has ended, or who stays silent, is gone all the same: what came before the claim was its last entry.
+func (w *Watch) Refused(now time.Duration) {
+	w.since, w.looked, w.again = max(w.since, now-w.cfg.Suspicion+silencePause), now, now+refusedPause
+}
 
 // Suspicion says why the controller that has claimed the journal last is to be replaced, "" if it is not.
 func (w *Watch) Suspicion(now time.Duration, claimed messages.ControllerClaimed) string {

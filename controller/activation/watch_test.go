@@ -53,6 +53,14 @@ func TestSuspicion(t *testing.T) {
 		"stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(14)) }, at: at(14), claimed: claimed},
 		"stepped down long ago": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(15.1)) }, at: at(15.1), claimed: claimed,
 			want: "not heard for 5.1s"},
+		"a claim was refused, and still nobody is heard": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)); w.awake(at(13.6)) }, at: at(13.6),
+			claimed: claimed, want: "not heard for 2.1s"},
+		"a claim was refused, and its winner is heard": {do: func(w *Watch) {
+			w.awake(at(13))
+			w.Refused(at(13))
+			w.Hear(at(13.4), Beat{Name: "c3", Role: Activating, Epoch: 5})
+			w.awake(at(13.6))
+		}, at: at(13.6), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
 		"a claim was refused": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)) }, at: at(13.1), claimed: claimed},
 		"refused by the last entry of one that is gone": {do: func(w *Watch) { w.Lose("c1"); w.Refused(at(10.1)) }, at: at(10.21), claimed: claimed,
 			want: "its connection has ended"},
