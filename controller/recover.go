@@ -24,6 +24,9 @@ import (
 type RecoverOptions struct {
 	// Wait is for how long brokers are listened to, unless all of the journal's have spoken before; at least 1 s.
 	Wait time.Duration
+	// Lend: only run the embedded server of this folder, for a recovery that runs in the place of another controller of the same
+	// cluster of servers, until the context ends. Nothing is looked at or changed.
+	Lend bool
 	// AcceptLostDecisions: without it nothing is changed.
 	AcceptLostDecisions bool
 	// AcceptMissingReplicas goes on although not every replica of every partition was described.
@@ -88,8 +91,12 @@ func Recover(ctx context.Context, cfg Config, o RecoverOptions) (RecoveryReport,
 	cfg = cfg.withDefaults()
 	c := newController(cfg)
 	r := &recovery{c: c, options: o, copies: map[messages.BrokerID]map[messages.PartitionID]described{}, brokers: map[messages.BrokerID]*pb.RegisterRequest{}}
+	steps := []func(context.Context) error{c.lock, c.serve, c.connect, r.quiet, c.openJournal, r.salvage, r.listen, r.judge, r.rewrite}
+	if o.Lend {
+		steps = []func(context.Context) error{c.lock, c.serve, r.lend}
+	}
 	var err error
-	for _, step := range []func(context.Context) error{c.lock, c.serve, c.connect, r.quiet, c.openJournal, r.salvage, r.listen, r.judge, r.rewrite} {
+	for _, step := range steps {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -98,6 +105,22 @@ func Recover(ctx context.Context, cfg Config, o RecoverOptions) (RecoveryReport,
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	return r.report, errors.Join(err, c.shutdown(bounded))
+}
+
+// lend keeps the embedded server running for somebody else.
+func (r *recovery) lend(ctx context.Context) error {
+	if r.c.server == nil || r.c.alone() {
+		return messages.Errorf(messages.CodeInvalidRequest, "only an embedded server of a cluster of servers can be lent").
+			WithHint("give --cluster-listen and --routes as the controller has them")
+	}
+	r.report.Cluster = r.c.cfg.Cluster
+	r.c.log.Warn().Str("url", r.c.URL()).Msg("the server of this folder is lent to a recovery; interrupt it when that is done")
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.c.failures:
+		return err
+	}
 }
 
 // recovery is one recovery under way.

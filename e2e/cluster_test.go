@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/highwater-io/highwater/client"
+	"github.com/highwater-io/highwater/internal/freeport"
 	"github.com/highwater-io/highwater/messages"
 	pb "github.com/highwater-io/highwater/messages/highwaterpb"
 )
@@ -174,10 +174,9 @@ func eventually(t testing.TB, within time.Duration, what string, f func() error)
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address()
 	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // newCluster starts a controller and brokers b1.. in racks r1.., one a rack, and waits until all are active.

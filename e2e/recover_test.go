@@ -39,7 +39,13 @@ type recoveryReport struct {
 // offline runs a command line on the controller's folder to its end.
 func (c *cluster) offline(args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
-	cmd := exec.Command(binary, append(args, "--cluster", clusterName, "--data-dir", c.folder("controller"))...)
+	return c.command(append(args, "--cluster", clusterName, "--data-dir", c.folder("controller"))...)
+}
+
+// command runs a command line to its end.
+func (c *cluster) command(args ...string) (stdout, stderr string, code int) {
+	c.t.Helper()
+	cmd := exec.Command(binary, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

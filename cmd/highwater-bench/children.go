@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/highwater-io/highwater/client"
+	"github.com/highwater-io/highwater/internal/freeport"
 	"github.com/highwater-io/highwater/messages"
 )
 
@@ -56,25 +56,17 @@ func newProcesses(binary, dir string, n int, flags ...string) (*processes, error
 		c := &child{name: fmt.Sprintf("c%d", i+1)}
 		c.log = filepath.Join(dir, c.name+".log")
 		var err error
-		if c.listen, err = freeAddress(); err != nil {
+		if c.listen, err = freeport.Address(); err != nil {
 			return nil, err
 		}
 		if n > 1 {
-			if c.routes, err = freeAddress(); err != nil {
+			if c.routes, err = freeport.Address(); err != nil {
 				return nil, err
 			}
 		}
 		p.all = append(p.all, c)
 	}
 	return p, os.MkdirAll(dir, 0o700)
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // start starts one of them.

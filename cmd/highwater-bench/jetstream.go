@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/highwater-io/highwater/internal/freeport"
 )
 
 // replicatedStream is a JetStream cluster of three servers in this process with one R3 stream for each partition.
@@ -57,7 +59,7 @@ func freeRoutes(n int) ([]*url.URL, []int, error) {
 	var routes []*url.URL
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := freeport.Listen()
 		if err != nil {
 			return nil, nil, err
 		}

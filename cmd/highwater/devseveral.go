@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/highwater-io/highwater/client"
+	"github.com/highwater-io/highwater/internal/freeport"
 	"github.com/highwater-io/highwater/messages"
 )
 
@@ -70,7 +71,7 @@ func devPorts(d devFlags) (listen, routes []string, err error) {
 		if i == 0 {
 			want = d.port
 		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", want))
+		l, err := devPort(want)
 		if err != nil {
 			return nil, nil, errNotRunning{messages.Errorf(messages.CodeUnavailable, "no port for NATS: %v", err).
 				WithHint("--port 0 takes a free one")}
@@ -83,6 +84,14 @@ func devPorts(d devFlags) (listen, routes []string, err error) {
 		}
 	}
 	return listen, routes, nil
+}
+
+// devPort listens on a port; 0 is one that is still there when a child is started again.
+func devPort(want int) (net.Listener, error) {
+	if want == 0 {
+		return freeport.Listen()
+	}
+	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", want))
 }
 
 // devConnects waits until one of the servers takes connections.

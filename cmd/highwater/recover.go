@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ import (
 func (a *app) recoverCommand() *cobra.Command {
 	var cfg controller.Config
 	var o controller.RecoverOptions
-	var confirm string
+	var confirm, routes string
 	c := &cobra.Command{
 		Use: "recover", Short: "The way out when the journal is damaged or went back in time", Args: cobra.NoArgs,
 		Long: `Look at the journal in the place of the controllers, all of which have to be stopped, and listen to what the brokers know. Without
@@ -23,14 +24,23 @@ func (a *app) recoverCommand() *cobra.Command {
 topics brokers hold that the journal does not know, and which replicas nobody has described.
 
 With it the journal goes on from there, above every revision and epoch that anybody has seen; what was decided behind that is lost.
+Of three controllers with embedded servers the streams are on all of them: run this with --lend, and with the flags of each controller, in the
+place of two of them, and without it in the place of the third.
+
 In each partition those replicas are in sync that hold the most. Topics that the journal does not know are kept aside by their brokers.
 Nothing is deleted: the old entries are written to --archive before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Lend && o.AcceptLostDecisions {
+				return usage("--lend changes nothing; --accept-lost-decisions belongs to the process that it is lent to")
+			}
 			if o.AcceptLostDecisions && confirm != a.cluster && !a.confirmed("What was decided behind the journal's end is lost. Type the cluster's name: ", a.cluster) {
 				return usage("confirm with --confirm and the cluster's name, %s", a.cluster)
 			}
 			log := a.logger()
 			cfg.Cluster, cfg.Logger = messages.ClusterName(a.cluster), &log
+			if routes != "" {
+				cfg.Routes = strings.Split(routes, ",")
+			}
 			if err := a.elsewhere(&cfg); err != nil {
 				return err
 			}
@@ -38,7 +48,7 @@ Nothing is deleted: the old entries are written to --archive before.`,
 				o.Archive = filepath.Join(cfg.DataDir, "journal-before-recovery-"+rand.Text()[:8])
 			}
 			report, err := controller.Recover(cmd.Context(), cfg, o)
-			if report.Cluster != "" {
+			if report.Cluster != "" && !o.Lend {
 				if printing := a.print(report, recoveryTable(report)); printing != nil {
 					return printing
 				}
@@ -50,10 +60,13 @@ Nothing is deleted: the old entries are written to --archive before.`,
 	f.StringVar(&cfg.DataDir, "data-dir", "", "data folder of the controller")
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:4222", "where the brokers look for the embedded server")
 	f.BoolVar(&cfg.InsecureNoAuth, "insecure-no-auth", false, "let --listen be an address that others reach")
+	f.StringVar(&cfg.ClusterListen, "cluster-listen", "", "of one of several embedded servers, as the controller has it")
+	f.StringVar(&routes, "routes", "", "the same: --cluster-listen of all servers, separated by commas")
+	f.BoolVar(&o.Lend, "lend", false, "only run the server of this folder for a recovery in the place of another controller, until it is interrupted")
 	f.StringVar(&cfg.Name, "name", "c1", "name of the controller that claims the recovered journal")
 	f.StringVar(a.given["nats_url"], "nats-url", "", "NATS servers elsewhere instead of the embedded one, separated by commas; the same as --server")
 	f.StringVar(a.given["nats_creds"], "nats-creds", "", "credentials file for --nats-url; the same as --creds")
-	f.IntVar(&cfg.JournalReplicas, "journal-replicas", 1, "servers that keep the journal: 1, 3 or 5")
+	f.IntVar(&cfg.JournalReplicas, "journal-replicas", 0, "servers that keep the journal: 1, 3 or 5; 0 is 1, with --cluster-listen 3")
 	f.DurationVar(&o.Wait, "wait", 15*time.Second, "for how long brokers are waited for")
 	f.BoolVar(&o.AcceptLostDecisions, "accept-lost-decisions", false, "go on from the end of what can be used")
 	f.BoolVar(&o.AcceptMissingReplicas, "accept-missing-replicas", false, "go on although a broker has not said what it holds; what it alone holds may be lost")

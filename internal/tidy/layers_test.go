@@ -34,10 +34,10 @@ var layers = []struct {
 	{"client", []string{"messages/...", "broker/replica"}, "a client never gets a controller package"},
 	{"controller/activation", []string{"messages/..."}, "when a standby claims is pure, and driven by the simulator too"},
 	{"controller", []string{"messages/...", "placement", "actors/...", "journal/...", "supervisor", "natsbus", "controller/activation"}, "one process, wired"},
-	{"cmd/...", []string{"messages/...", "controller", "broker/...", "client", "cmd/...", "journal/...", "actors/...", "placement"}, "thin mains and benchmarks"},
+	{"cmd/...", []string{"messages/...", "controller", "broker/...", "client", "cmd/...", "journal/...", "actors/...", "placement", "internal/freeport"}, "thin mains and benchmarks"},
 	{"sim", []string{"messages/...", "actors/...", "placement", "journal", "broker/replica", "controller/activation"}, "the simulator has no NATS"},
 	{"e2e/history", nil, "what was seen is judged without knowing how it came about"},
-	{"e2e", []string{"messages/...", "client", "broker/...", "e2e/history"}, "outside tests see what users see"},
+	{"e2e", []string{"messages/...", "client", "broker/...", "internal/freeport", "e2e/history"}, "outside tests see what users see"},
 	{"internal/...", nil, "tools of the tree"},
 }
 
