@@ -114,21 +114,7 @@ func TestB119TheStoreGoesBackAndIsRecovered(t *testing.T) {
 	must(t, os.Rename(old, journal))
 
 	c.startAll()
-	eventually(t, 30*time.Second, "health says that the store went back", func() error {
-		h, err := c.health()
-		if err != nil {
-			return err
-		}
-		for _, r := range h.Reasons {
-			if r.Code == "STORE_WENT_BACK" && r.Detail != "" && h.Status == "UNHEALTHY" {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", h)
-	})
-	if _, errs, code := c.run(nil, "topic", "create", "x", "--partitions", "1", "--replication-factor", "1"); code == 0 || !strings.Contains(errs, "STORE_WENT_BACK") {
-		t.Errorf("a topic is created: %d, %s", code, errs)
-	}
+	c.decidesNothing()
 	c.controller.term()
 
 	c.reportsAndRecovers(seen)
@@ -146,6 +132,26 @@ func TestB119TheStoreGoesBackAndIsRecovered(t *testing.T) {
 	c.nothingDeleted()
 	if h, err := c.health(); err != nil || slices.ContainsFunc(h.Reasons, func(r messages.HealthReason) bool { return r.Code == "STORE_WENT_BACK" }) {
 		t.Errorf("health afterwards: %+v, %v", h.Reasons, err)
+	}
+}
+
+// decidesNothing waits until it is said that the store went back, and checks that nothing is decided then.
+func (c *cluster) decidesNothing() {
+	c.t.Helper()
+	eventually(c.t, 30*time.Second, "health says that the store went back", func() error {
+		h, err := c.health()
+		if err != nil {
+			return err
+		}
+		for _, r := range h.Reasons {
+			if r.Code == "STORE_WENT_BACK" && r.Detail != "" && h.Status == "UNHEALTHY" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", h)
+	})
+	if _, errs, code := c.run(nil, "topic", "create", "x", "--partitions", "1", "--replication-factor", "1"); code == 0 || !strings.Contains(errs, "STORE_WENT_BACK") {
+		c.t.Errorf("a topic is created: %d, %s", code, errs)
 	}
 }
 

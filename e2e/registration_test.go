@@ -183,7 +183,7 @@ func TestB119B120AnOlderOrEmptyStoreDecidesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if errs := c.refused("older"); !strings.Contains(errs, "NOT_ACTIVE_CONTROLLER") {
+	if errs := c.refused("older"); !strings.Contains(errs, "STORE_WENT_BACK") {
 		t.Errorf("a topic is made from an older store: %s", errs)
 	}
 	c.controller.kill()

@@ -27,71 +27,76 @@ func (w *Watch) awake(to time.Duration) *Watch {
 	return w
 }
 
-func TestSuspicion(t *testing.T) {
-	claimed := messages.ControllerClaimed{Controller: "c1", Epoch: 4}
-	released := func(successor string) messages.ControllerClaimed {
+var (
+	claimed  = messages.ControllerClaimed{Controller: "c1", Epoch: 4}
+	released = func(successor string) messages.ControllerClaimed {
 		return messages.ControllerClaimed{Controller: "c1", Epoch: 4, Released: true, Successor: successor}
 	}
-	for name, c := range map[string]struct {
-		do      func(w *Watch)
-		at      time.Duration
-		claimed messages.ControllerClaimed
-		want    string
-	}{
-		"heard just now":            {at: at(12), claimed: claimed},
-		"silent for too long":       {do: func(w *Watch) { w.awake(at(12.1)) }, at: at(12.1), claimed: claimed, want: "not heard for 2.1s"},
-		"its connection ends":       {do: func(w *Watch) { w.Lose("c1") }, at: at(10.1), claimed: claimed, want: "its connection has ended"},
-		"another's connection ends": {do: func(w *Watch) { w.Lose("c3") }, at: at(10.1), claimed: claimed},
-		"a beat after the end": {do: func(w *Watch) {
-			w.Lose("c1")
-			w.Hear(at(10.1), Beat{Name: "c1", Role: Active, Epoch: 4})
-		}, at: at(10.2), claimed: claimed},
-		"this process was stopped": {do: func(w *Watch) { w.Look(at(20)) }, at: at(20), claimed: claimed},
-		"stopped, and then silence": {do: func(w *Watch) { w.Look(at(20)); w.awake(at(22.5)) }, at: at(22.5),
-			claimed: claimed, want: "not heard for 2.5s"},
-		"the end of a connection from before this term": {do: func(w *Watch) { w.Lose("c1"); w.Stand(at(11), false) }, at: at(11.1), claimed: claimed},
-		"stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(14)) }, at: at(14), claimed: claimed},
-		"stepped down long ago": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(15.1)) }, at: at(15.1), claimed: claimed,
-			want: "not heard for 5.1s"},
-		"a claim was refused, and still nobody is heard": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)); w.awake(at(13.6)) }, at: at(13.6),
-			claimed: claimed, want: "not heard for 2.1s"},
-		"a claim was refused, and its winner is heard": {do: func(w *Watch) {
-			w.awake(at(13))
-			w.Refused(at(13))
-			w.Hear(at(13.4), Beat{Name: "c3", Role: Activating, Epoch: 5})
-			w.awake(at(13.6))
-		}, at: at(13.6), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
-		"a claim was refused": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)) }, at: at(13.1), claimed: claimed},
-		"refused by the last entry of one that is gone": {do: func(w *Watch) { w.Lose("c1"); w.Refused(at(10.1)) }, at: at(10.21), claimed: claimed,
-			want: "its connection has ended"},
-		"refused a moment ago":    {do: func(w *Watch) { w.Lose("c1"); w.Refused(at(10.1)) }, at: at(10.15), claimed: claimed},
-		"handed over to this one": {at: at(10.01), claimed: released("c2"), want: "handed over"},
-		"handed over to this one, which has stepped down": {do: func(w *Watch) { w.Stand(at(10), true) }, at: at(10.1), claimed: released("c2"),
-			want: "handed over"},
-		"handed over to another, and stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(11)) }, at: at(11), claimed: released("c3")},
-		"handed over to another":                   {at: at(10.01), claimed: released("c3")},
-		"who does not take it":                     {do: func(w *Watch) { w.Suspicion(at(10), released("c3")) }, at: at(10.6), claimed: released("c3"), want: "handed over"},
-		"handed over to another long after this one began to stand by": {do: func(w *Watch) {
-			w.awake(at(60))
-			w.Hear(at(60), Beat{Name: "c1", Role: Standby, Epoch: 4, Applied: 71})
-		}, at: at(60), claimed: released("c3")},
-		"another has claimed, and takes its time": {do: func(w *Watch) {
-			w.awake(at(60))
-			w.Hear(at(60), Beat{Name: "c3", Role: Activating, Epoch: 5})
-		}, at: at(60), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
-		"handed over to nobody":      {at: at(10.01), claimed: released("")},
-		"nobody has ever claimed":    {do: func(w *Watch) { *w = *New(w.cfg, at(10)) }, at: at(11)},
-		"nor does anybody":           {do: func(w *Watch) { *w = *New(w.cfg, at(10)); w.awake(at(12.5)) }, at: at(12.5), want: "not heard for 2.5s"},
-		"claimed, and not heard yet": {do: func(w *Watch) { w.Stand(at(11), false) }, at: at(11.5), claimed: messages.ControllerClaimed{Epoch: 5}},
-		"a later epoch was heard": {do: func(w *Watch) {
-			w.Lose("c1")
-			w.Hear(at(10.1), Beat{Name: "c3", Role: Active, Epoch: 5})
-		}, at: at(10.2), claimed: released("c2")},
-		"an old active one still speaks": {do: func(w *Watch) {
-			w.Hear(at(12.4), Beat{Name: "c1", Role: Active, Epoch: 4})
-			w.awake(at(12.5))
-		}, at: at(12.5), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}, want: "not heard for 2.5s"},
-	} {
+)
+
+var suspicions = map[string]struct {
+	do      func(w *Watch)
+	at      time.Duration
+	claimed messages.ControllerClaimed
+	want    string
+}{
+	"heard just now":            {at: at(12), claimed: claimed},
+	"silent for too long":       {do: func(w *Watch) { w.awake(at(12.1)) }, at: at(12.1), claimed: claimed, want: "not heard for 2.1s"},
+	"its connection ends":       {do: func(w *Watch) { w.Lose("c1") }, at: at(10.1), claimed: claimed, want: "its connection has ended"},
+	"another's connection ends": {do: func(w *Watch) { w.Lose("c3") }, at: at(10.1), claimed: claimed},
+	"a beat after the end": {do: func(w *Watch) {
+		w.Lose("c1")
+		w.Hear(at(10.1), Beat{Name: "c1", Role: Active, Epoch: 4})
+	}, at: at(10.2), claimed: claimed},
+	"this process was stopped": {do: func(w *Watch) { w.Look(at(20)) }, at: at(20), claimed: claimed},
+	"stopped, and then silence": {do: func(w *Watch) { w.Look(at(20)); w.awake(at(22.5)) }, at: at(22.5),
+		claimed: claimed, want: "not heard for 2.5s"},
+	"the end of a connection from before this term": {do: func(w *Watch) { w.Lose("c1"); w.Stand(at(11), false) }, at: at(11.1), claimed: claimed},
+	"stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(14)) }, at: at(14), claimed: claimed},
+	"stepped down long ago": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(15.1)) }, at: at(15.1), claimed: claimed,
+		want: "not heard for 5.1s"},
+	"a claim was refused, and still nobody is heard": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)); w.awake(at(13.6)) }, at: at(13.6),
+		claimed: claimed, want: "not heard for 2.1s"},
+	"a claim was refused, and its winner is heard": {do: func(w *Watch) {
+		w.awake(at(13))
+		w.Refused(at(13))
+		w.Hear(at(13.4), Beat{Name: "c3", Role: Activating, Epoch: 5})
+		w.awake(at(13.6))
+	}, at: at(13.6), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
+	"a claim was refused": {do: func(w *Watch) { w.awake(at(13)); w.Refused(at(13)) }, at: at(13.1), claimed: claimed},
+	"refused by the last entry of one that is gone": {do: func(w *Watch) { w.Lose("c1"); w.Refused(at(10.1)) }, at: at(10.21), claimed: claimed,
+		want: "its connection has ended"},
+	"refused a moment ago":    {do: func(w *Watch) { w.Lose("c1"); w.Refused(at(10.1)) }, at: at(10.15), claimed: claimed},
+	"handed over to this one": {at: at(10.01), claimed: released("c2"), want: "handed over"},
+	"handed over to this one, which has stepped down": {do: func(w *Watch) { w.Stand(at(10), true) }, at: at(10.1), claimed: released("c2"),
+		want: "handed over"},
+	"handed over to another, and stepped down": {do: func(w *Watch) { w.Stand(at(10), true); w.awake(at(11)) }, at: at(11), claimed: released("c3")},
+	"handed over to another":                   {at: at(10.01), claimed: released("c3")},
+	"who does not take it":                     {do: func(w *Watch) { w.Suspicion(at(10), released("c3")) }, at: at(10.6), claimed: released("c3"), want: "handed over"},
+	"handed over to another long after this one began to stand by": {do: func(w *Watch) {
+		w.awake(at(60))
+		w.Hear(at(60), Beat{Name: "c1", Role: Standby, Epoch: 4, Applied: 71})
+	}, at: at(60), claimed: released("c3")},
+	"another has claimed, and takes its time": {do: func(w *Watch) {
+		w.awake(at(60))
+		w.Hear(at(60), Beat{Name: "c3", Role: Activating, Epoch: 5})
+	}, at: at(60), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}},
+	"handed over to nobody":      {at: at(10.01), claimed: released("")},
+	"nobody has ever claimed":    {do: func(w *Watch) { *w = *New(w.cfg, at(10)) }, at: at(11)},
+	"nor does anybody":           {do: func(w *Watch) { *w = *New(w.cfg, at(10)); w.awake(at(12.5)) }, at: at(12.5), want: "not heard for 2.5s"},
+	"claimed, and not heard yet": {do: func(w *Watch) { w.Stand(at(11), false) }, at: at(11.5), claimed: messages.ControllerClaimed{Epoch: 5}},
+	"a later epoch was heard": {do: func(w *Watch) {
+		w.Lose("c1")
+		w.Hear(at(10.1), Beat{Name: "c3", Role: Active, Epoch: 5})
+	}, at: at(10.2), claimed: released("c2")},
+	"an old active one still speaks": {do: func(w *Watch) {
+		w.Hear(at(12.4), Beat{Name: "c1", Role: Active, Epoch: 4})
+		w.awake(at(12.5))
+	}, at: at(12.5), claimed: messages.ControllerClaimed{Controller: "c3", Epoch: 5}, want: "not heard for 2.5s"},
+}
+
+func TestSuspicion(t *testing.T) {
+	for name, c := range suspicions {
 		t.Run(name, func(t *testing.T) {
 			w := watching()
 			if c.do != nil {
