@@ -41,6 +41,14 @@ func (s *several) startEverybody() {
 	}
 }
 
+// lend runs the servers of controllers for a recovery in the place of another.
+func (s *several) lend(names ...string) (lent []*process) {
+	for _, name := range names {
+		lent = append(lent, startProgram(s.t, s.dir, "lent-"+name, binary, append([]string{"cluster", "recover", "--lend"}, s.place(name)...)...))
+	}
+	return lent
+}
+
 // All three journals go back together. Nobody decides; cluster recover, with two servers lent to it, goes on above everything that
 // the brokers know, and every acknowledged record is served.
 func TestB119TheStoresOfThreeControllersGoBackAndAreRecovered(t *testing.T) {
@@ -78,10 +86,7 @@ func TestB119TheStoresOfThreeControllersGoBackAndAreRecovered(t *testing.T) {
 		s.serving[name].term()
 	}
 
-	var lent []*process
-	for _, name := range s.names[1:] {
-		lent = append(lent, startProgram(t, s.dir, "lent-"+name, binary, append([]string{"cluster", "recover", "--lend"}, s.place(name)...)...))
-	}
+	lent := s.lend(s.names[1:]...)
 	look := func(args ...string) (r recoveryReport, errs string, code int) {
 		out, errs, code := s.command(append(append([]string{"cluster", "recover", "-o", "json", "--wait", "30s"}, s.place("c1")...), args...)...)
 		if out != "" {
