@@ -76,6 +76,25 @@ func (d *domains) grow(n node, members []int32, labels [][]string) int32 {
 	return id
 }
 
+// require makes the domains of a level take one replica of a partition each, by leaving them the size of one broker. 0
+// requires nothing.
+func (d *domains) require(level int) {
+	if level == 0 {
+		return
+	}
+	for id := len(d.nodes) - 1; id >= 0; id-- { // children come after their parent
+		n := &d.nodes[id]
+		if n.level >= level {
+			n.size = 1
+			continue
+		}
+		n.size = 0
+		for _, c := range n.children {
+			n.size += d.nodes[c].size
+		}
+	}
+}
+
 // path returns the label of a domain from the root, for people.
 func (d *domains) path(id int32) string {
 	var levels []string

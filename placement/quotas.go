@@ -153,13 +153,21 @@ type filler struct {
 }
 
 func newFiller(d *domains, partitions int, quota []int, ties []uint32) *filler {
+	least, most := make([]int, len(d.nodes)), make([]int, len(d.nodes))
+	for id := range d.nodes {
+		least[id], most[id] = partitions*d.nodes[id].lo, partitions*d.nodes[id].hi
+	}
+	return newFillerWithin(d, [2][]int{least, most}, quota, ties)
+}
+
+// newFillerWithin takes the least and the most of each node.
+func newFillerWithin(d *domains, bounds [2][]int, quota []int, ties []uint32) *filler {
 	f := &filler{
-		d: d, quota: quota, ties: ties, most: make([]int, len(d.nodes)), least: make([]int, len(d.nodes)),
+		d: d, quota: quota, ties: ties, least: bounds[0], most: bounds[1],
 		best: make([]int32, len(d.nodes)), heaps: make([][]int32, len(d.nodes)), place: make([]int32, len(d.nodes)),
 	}
 	for id := len(d.nodes) - 1; id >= 0; id-- { // children come after their parent
 		n := &d.nodes[id]
-		f.most[id], f.least[id] = partitions*n.hi, partitions*n.lo
 		f.heaps[id] = append([]int32(nil), n.children...)
 		for i, c := range f.heaps[id] {
 			f.place[c] = int32(i)

@@ -19,9 +19,16 @@ type Broker struct {
 	Fenced   bool
 	Stopping bool
 	Draining bool
+	// Gone: it has been away for longer than the replacement delay, so its replicas are to be rebuilt on others. A replica
+	// on a broker that is not in the snapshot is gone too.
+	Gone bool
+	// Unsettled: it came back a short while ago, so no balancing gives it leaders yet.
+	Unsettled bool
 	// Replicas and Leaders are what the broker has already: committed and promised.
 	Replicas int
 	Leaders  int
+	// Bytes is what its replicas hold, 0 where nobody knows.
+	Bytes int64
 }
 
 // Snapshot is the cluster at one moment: every registered broker, usable or not, each id once. Order means nothing.
@@ -40,6 +47,8 @@ func BrokerOf(b *messages.Broker, replicas, leaders int) Broker {
 // Refusal says why the broker takes no new replicas; it is empty for a usable broker.
 func (b *Broker) Refusal() string {
 	switch {
+	case b.Gone:
+		return "gone"
 	case b.Fenced:
 		return "fenced"
 	case b.Stopping:
