@@ -200,7 +200,8 @@ func drawWorld(t *rapid.T, most int) *world {
 	return w
 }
 
-// drawEven draws a cluster of equal racks of equal brokers with one well placed topic.
+// drawEven draws a cluster of equal racks of equal brokers with one well placed topic of at least as many
+// partitions as there are brokers and a new one in each rack.
 func drawEven(t *rapid.T) *world {
 	racks, size := rapid.IntRange(1, 6).Draw(t, "racks"), rapid.IntRange(1, 5).Draw(t, "size")
 	w := &world{brokers: racksOf(slices.Repeat([]int{size}, racks)...).Brokers, seed: rapid.Uint64().Draw(t, "seed")}
@@ -208,7 +209,7 @@ func drawEven(t *rapid.T) *world {
 	if racks == 1 {
 		most = min(size, 4)
 	}
-	w.fill(t, rapid.IntRange(1, 120).Draw(t, "partitions"), rapid.IntRange(1, most).Draw(t, "factor"))
+	w.fill(t, rapid.IntRange(36, 150).Draw(t, "partitions"), rapid.IntRange(1, most).Draw(t, "factor"))
 	return w
 }
 

@@ -126,7 +126,7 @@ var groups = []struct {
 		{id: "B3", what: "only some brokers have a rack"},
 		{id: "B4", what: "rack labels that look the same"},
 		{id: "B6", what: "a whole rack is gone", rest: balancing},
-		{id: "B7", what: "balancing onto a new broker keeps the spread", out: balancing},
+		{id: "B7", what: "balancing onto a new broker keeps the spread", rest: balancing},
 		{id: "B8", what: "dead but registered brokers get nothing and do not count", rest: "later: forgetting a broker by request"},
 		{id: "B9", what: "many small topics do not pile up"},
 		{id: "B11", what: "a burst of creations is spread"},
@@ -185,7 +185,7 @@ var groups = []struct {
 		{id: "B48", what: "a restarted broker is let in on a busy cluster"},
 		{id: "B49", what: "brokers wait for their controller"},
 		{id: "B70", what: "controller and new replica restart together", out: reassignment},
-		{id: "B74", what: "a decommission that cannot finish", out: reassignment},
+		{id: "B74", what: "a decommission that cannot finish", rest: reassignment},
 		{id: "B125", what: "forgotten registrations block an upgrade"},
 	}},
 	{"Disk loss", []scenario{
