@@ -10,16 +10,31 @@
 //	Drain           brokers emptied, also for decommissioning         repair.go
 //	Add             new brokers filled with their part                even.go
 //	Rebalance       all of these, and replicas and leaders made even  even.go
+//	ChangeFactor    more or fewer replicas for a topic                factor.go
+//	CheckPlan       moves of a plan that a person has written         check.go
+//	AddPartitions   the replicas of partitions that a topic gains     factor.go
+//	PreferLeaders   the first replicas lead again, in waves           leaders.go
+//	BalanceLeaders  what brokers lead made even, by number or rate    leaders.go
+//	Successors      who leads what dead brokers led                   leaders.go
+//	SpreadDebt      which partitions are spread worse than they could debt.go
+//	WhatIf          what a loss or new brokers would lead to          whatif.go
+//	Explain…        why a broker has a replica or the lead, or not    debt.go
 //
-// All but the first two take a View and return a Plan (plan.go): moves in the order in which to make them, each with the
+// Repair to CheckPlan take a View and return a Plan (plan.go): moves in the order in which to make them, each with the
 // replica lists before and after and the single steps between; what each broker has before and after; a lower bound of
 // copies and bytes; what was left out; warnings; an explanation. A Move is about one partition, and no partition has two.
 // Partitions that are Reassigning are never touched (MOVE_IN_PROGRESS), nor those without a live copy (NO_LIVE_COPY).
 //
 // Repair and Drain are incremental: the view yields the partitions concerned, say those of one broker, and the brokers come
-// with what they hold in all. Add and Rebalance need the whole cluster. Each says so. Everything gone, draining or fenced
+// with what they hold in all. So are PreferLeaders and Successors. Add, Rebalance and BalanceLeaders need the whole cluster.
+// Each says so. Everything gone, draining or fenced
 // is told by the Broker's fields: fenced alone means that it may come back, so its replicas stay, and it gets none; Gone
 // means that they are rebuilt elsewhere.
+//
+// Rules.Distinct makes a level of the racks a must: what cannot have it is refused, with LEVEL_REQUIRED, instead of being
+// spread as well as can be. Leaders go only to ISR members on brokers that are ready; brokers that came back lately are
+// Unsettled and get none by balancing, and partitions that were balanced lately are Cooling. Who calls decides how often
+// and how many at a time: every proposal of leaders takes a bound, and what it keeps back is in Skipped.
 //
 // Reasons (reason.go) are codes with arguments, CODE name=value …, in one grammar for what is done and what is not. They
 // depend on nothing else here.

@@ -13,6 +13,8 @@ const MaxReplicas = 10_000_000
 type NewTopic struct {
 	Partitions        int
 	ReplicationFactor int
+	// Distinct is the level of the rack labels at which the replicas of a partition must be in different domains; 0: none.
+	Distinct int
 }
 
 // Proposal says where replicas should go, and why. It changes nothing; whoever acts on it checks it against what is true
@@ -39,7 +41,7 @@ type Share struct {
 // order the brokers come. Time is nearly linear in brokers plus replicas.
 //
 // Errors: INVALID_PARTITIONS below 1 or above MaxReplicas in all; INVALID_REPLICATION_FACTOR below 1 or above the number
-// of usable brokers.
+// of usable brokers, or of their domains at the level that must be distinct.
 func Place(s Snapshot, t NewTopic, seed [2]uint64) (*Proposal, error) {
 	usable, refused := s.divided()
 	if err := t.check(usable, refused); err != nil {
@@ -47,6 +49,10 @@ func Place(s Snapshot, t NewTopic, seed [2]uint64) (*Proposal, error) {
 	}
 	random := rand.New(rand.NewPCG(seed[0], seed[1]))
 	d := newDomains(usable, 0)
+	if err := t.checkDistinct(d); err != nil {
+		return nil, err
+	}
+	d.require(t.Distinct)
 	d.bound(0, t.ReplicationFactor, t.ReplicationFactor)
 	a := newAssigner(d, newQuotas(d, t.Partitions, t.ReplicationFactor, random), t.Partitions, random)
 
@@ -83,6 +89,21 @@ func (t NewTopic) check(usable, refused []Broker) error {
 		return messages.Errorf(messages.CodeInvalidPartitions,
 			"%d partitions with %d replicas were asked for, the limit is %d replicas in all",
 			t.Partitions, t.ReplicationFactor, MaxReplicas)
+	}
+	return nil
+}
+
+// checkDistinct checks that the usable brokers have domains enough.
+func (t NewTopic) checkDistinct(d *domains) error {
+	if t.Distinct < 0 || t.Distinct > d.depth {
+		return messages.Errorf(messages.CodeInvalidRequest,
+			"level %d of the racks is required to be distinct, but the rack labels have %s", t.Distinct, plural(d.depth, "level"))
+	}
+	if t.Distinct > 0 && len(d.level(t.Distinct)) < t.ReplicationFactor {
+		return messages.Errorf(messages.CodeInvalidReplicationFactor,
+			"the replication factor is %d, but the brokers that take new replicas are in %s at level %d, which must be distinct",
+			t.ReplicationFactor, plural(len(d.level(t.Distinct)), "domain"), t.Distinct).
+			WithHint("lower it, or label brokers in more racks")
 	}
 	return nil
 }

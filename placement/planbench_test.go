@@ -117,3 +117,50 @@ func BenchmarkRebalanceOntoARackEach(b *testing.B) {
 	}
 	benchmarkPlan(b, placement.View{Snapshot: s, Partitions: slices.Values(parts)}, placement.Rebalance)
 }
+
+func BenchmarkSuccessorsOfOneBrokerOf500(b *testing.B) {
+	s, parts := large(b, 500, 100_000)
+	v := placement.View{Snapshot: s, Partitions: slices.Values(holding(parts, s.Brokers[7].ID))}
+	b.ResetTimer()
+	for range b.N {
+		led(b, v, succeed(s.Brokers[7].ID))
+	}
+}
+
+func BenchmarkBalanceLeadersAllOnOneRack(b *testing.B) {
+	s, parts := large(b, 500, 100_000)
+	for i := range parts {
+		for _, id := range parts[i].Replicas {
+			if id < parts[i].Leader {
+				parts[i].Leader = id
+			}
+		}
+	}
+	v := placement.View{Snapshot: s, Partitions: slices.Values(parts)}
+	b.ResetTimer()
+	for range b.N {
+		led(b, v, balance(placement.LeaderRules{}))
+	}
+}
+
+func BenchmarkWhatIfARackOf50BrokersIsLost(b *testing.B) {
+	s, parts := large(b, 500, 100_000)
+	v := placement.View{Snapshot: s, Partitions: slices.Values(parts)}
+	b.ResetTimer()
+	for range b.N {
+		if _, err := placement.WhatIf(v, placement.Change{LoseRacks: []messages.RackPath{"r3"}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSpreadDebtOf100kPartitions(b *testing.B) {
+	s, parts := large(b, 500, 100_000)
+	v := placement.View{Snapshot: s, Partitions: slices.Values(parts)}
+	b.ResetTimer()
+	for range b.N {
+		if _, err := placement.SpreadDebt(v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -43,7 +43,10 @@ const (
 	ReasonBelowThreshold  ReasonCode = "BELOW_THRESHOLD"    // load, part, percent: not uneven enough to act
 	ReasonRateLimited     ReasonCode = "RATE_LIMITED"       // limit: wanted, but not in this call
 	ReasonAlreadyLeads    ReasonCode = "ALREADY_LEADS"      // broker
+	ReasonNotPreferred    ReasonCode = "NOT_PREFERRED"      // preferred: that one goes before
 	ReasonNoLeaderToElect ReasonCode = "NO_LEADER_TO_ELECT" // no replica is in the ISR on a broker that may lead
+	ReasonCooling         ReasonCode = "COOLING"            // balancing has changed the leader a short while ago
+	ReasonNoChange        ReasonCode = "NO_CHANGE"          // it is so already
 )
 
 // texts say the codes for people; {name} stands for an argument.
@@ -75,6 +78,9 @@ var texts = map[ReasonCode]string{
 	ReasonBelowThreshold:  "it leads {load} and its part is {part}: within {percent} percent",
 	ReasonRateLimited:     "no more than {limit} at a time",
 	ReasonAlreadyLeads:    "{broker} leads already",
+	ReasonNotPreferred:    "{preferred} goes before in the order of preference",
+	ReasonCooling:         "its leader was changed a short while ago",
+	ReasonNoChange:        "it is so already",
 	ReasonNoLeaderToElect: "no replica is in the ISR on a broker that may lead",
 }
 

@@ -17,6 +17,9 @@ type Partition struct {
 	// knows.
 	Bytes     int64
 	WriteRate int64
+	// Cooling: balancing has changed its leader a short while ago, so it does not do it again yet. Where balancing goes in
+	// waves, that keeps a later wave from taking back what an earlier one did.
+	Cooling bool
 	// Reassigning: a move is under way, so no proposal touches it.
 	Reassigning bool
 }
