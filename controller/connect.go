@@ -28,6 +28,44 @@ func (n *connections) close() {
 	}
 }
 
+// refresh makes the connection of the edge anew when it was interrupted during the term that has ended. A subscription that is drained
+// while the connection is away is named to the server again by the reconnect, and then never taken back: the server would go on
+// sending it requests that nobody answers.
+func (c *Controller) refresh(ctx context.Context) {
+	nc := c.conns.edge
+	if nc.Stats().Reconnects == c.refreshed && nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	_ = flushed(ctx, nc) // what is drained is over then
+	if err := nc.ForceReconnect(); err != nil {
+		c.log.Warn().Err(err).Msg("the connection cannot be made anew")
+	}
+	if err := flushed(ctx, nc); err != nil {
+		c.log.Warn().Err(err).Msg("the connection was made anew and is not there yet")
+	}
+	c.refreshed = nc.Stats().Reconnects
+}
+
+// refreshLimit bounds a refresh.
+const refreshLimit = 5 * time.Second
+
+// flushed waits until a server has answered, over reconnects.
+func flushed(ctx context.Context, nc *nats.Conn) error {
+	for {
+		err := nc.FlushWithContext(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // connect opens the connections, in process to the embedded server.
 func (c *Controller) connect(ctx context.Context) error {
 	open := func(to **nats.Conn, name, url string, opts ...nats.Option) (err error) {

@@ -33,12 +33,13 @@ type Controller struct {
 	origin  time.Time
 
 	// Of a process that shares its journal; nil or unused where it is alone.
-	members  *members
-	orders   chan order
-	life     context.Context // ends when the process is to stop
-	endLife  context.CancelFunc
-	claimed  atomic.Uint64 // the epoch that was claimed and has not ended, 0 for a standby
-	governed chan struct{} // closed when govern has returned; nil if it was not started
+	members   *members
+	orders    chan order
+	life      context.Context // ends when the process is to stop
+	endLife   context.CancelFunc
+	refreshed uint64        // reconnects of the edge's connection that are accounted for; see refresh
+	claimed   atomic.Uint64 // the epoch that was claimed and has not ended, 0 for a standby
+	governed  chan struct{} // closed when govern has returned; nil if it was not started
 
 	stopping atomic.Bool
 	unfit    atomic.Pointer[unfit] // why this build must not become active

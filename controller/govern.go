@@ -79,6 +79,7 @@ func (c *Controller) standAgain() (*standby, *term, error) {
 	if err := s.recover(c.life); err != nil {
 		return nil, nil, err
 	}
+	c.refresh(c.life)
 	if err := c.remember(s.catalog); err != nil {
 		return nil, nil, err
 	}

@@ -109,8 +109,15 @@ func TestOneControllerGrowsToThreeByABackup(t *testing.T) {
 // registered waits until a broker is active.
 func registered(t *testing.T, url string) {
 	t.Helper()
+	last := ""
+	defer func() {
+		if t.Failed() {
+			t.Log("health said last: " + last)
+		}
+	}()
 	eventually(t, "an active broker", func() bool {
-		out, _, _ := highwater(t, "", "cluster", "health", "-s", url, "-o", "json")
+		out, errs, _ := highwater(t, "", "cluster", "health", "-s", url, "-o", "json")
+		last = out + errs
 		return strings.Contains(out, `"active": 1`)
 	})
 }
