@@ -48,6 +48,7 @@ func TestServeOutlivesNATSThatGoesAway(t *testing.T) {
 	serve.says("the active term ends") // the broker could not be fenced, and nothing was stored for --append-limit
 	natsElsewhere(t, config)
 	serve.says("reconnected to NATS")
+	serve.says(`"controller_epoch":[2-9],.*"message":"controller is active"`) // until then what is left of the first term may answer
 	registered(t, url)
 	on(t, devCluster{NATS: url}, "", "topic", "create", "t", "-p", "1", "--replication-factor", "1", "--min-isr", "1")
 	serve.signal(syscall.SIGTERM)
