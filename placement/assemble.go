@@ -9,7 +9,6 @@ import (
 // plan turns what the planner has decided into a plan.
 func (p *planner) plan(what string) *Plan {
 	out := &Plan{Skipped: p.skipped, Warnings: p.warnings}
-	gained := 0
 	for i := range p.parts {
 		x := &p.parts[i]
 		if slices.Equal(x.from, x.to) {
@@ -33,14 +32,13 @@ func (p *planner) plan(what string) *Plan {
 	slices.SortStableFunc(out.Skipped, func(a, b Skip) int { return comparePartitions(a.Partition, b.Partition) })
 	for b := range p.brokers {
 		was, is := p.before[b], p.now[b]
-		gained += max(0, is.replicas-was.replicas)
 		out.Loads = append(out.Loads, Load{
 			Broker: p.brokers[b].ID, Weight: p.brokers[b].Weight, ReplicasBefore: was.replicas, ReplicasAfter: is.replicas,
 			LeadersBefore: was.leaders, LeadersAfter: is.leaders, BytesBefore: was.bytes, BytesAfter: is.bytes,
 		})
 	}
 	slices.SortFunc(out.Loads, func(a, b Load) int { return cmp.Compare(a.Broker, b.Broker) })
-	out.FewestCopies = max(gained, p.forced)
+	out.FewestCopies = p.fewestCopies()
 	out.FewestBytes = p.toll + p.fewestBytes(out.FewestCopies-p.forced)
 	out.Warnings = append(out.Warnings, p.spreadWarnings(out)...)
 	out.Explanation = p.explanation(what, out)
@@ -65,27 +63,6 @@ func rank(m *Move) int {
 		return 3
 	}
 	return 4
-}
-
-// fewestBytes returns the least that so many copies can have: those of the smallest partitions.
-func (p *planner) fewestBytes(copies int) int64 {
-	if copies <= 0 {
-		return 0
-	}
-	order := make([]int32, len(p.parts))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, j int32) int { return cmp.Compare(p.parts[i].Bytes, p.parts[j].Bytes) })
-	var sum int64
-	for _, i := range order {
-		n := min(copies, len(p.parts[i].to))
-		sum += int64(n) * p.parts[i].Bytes
-		if copies -= n; copies == 0 {
-			break
-		}
-	}
-	return sum
 }
 
 // steps puts the replaced replicas of a partition in an order on which the spread never gets worse than at the start or at

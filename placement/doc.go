@@ -23,18 +23,17 @@
 // Repair to CheckPlan take a View and return a Plan (plan.go): moves in the order in which to make them, each with the
 // replica lists before and after and the single steps between; what each broker has before and after; a lower bound of
 // copies and bytes; what was left out; warnings; an explanation. A Move is about one partition, and no partition has two.
-// Partitions that are Reassigning are never touched (MOVE_IN_PROGRESS), nor those without a live copy (NO_LIVE_COPY).
+// Only CheckPlan touches partitions that are Reassigning (MOVE_IN_PROGRESS) or have no live copy (NO_LIVE_COPY).
 //
 // Repair and Drain are incremental: the view yields the partitions concerned, say those of one broker, and the brokers come
 // with what they hold in all. So are PreferLeaders and Successors. Add, Rebalance and BalanceLeaders need the whole cluster.
-// Each says so. Everything gone, draining or fenced
-// is told by the Broker's fields: fenced alone means that it may come back, so its replicas stay, and it gets none; Gone
-// means that they are rebuilt elsewhere.
+// Each says so. Broker's fields tell who is away: one that is only fenced may come back, so its replicas stay and it gets
+// none; those of one that is Gone are rebuilt elsewhere.
 //
 // Rules.Distinct makes a level of the racks a must: what cannot have it is refused, with LEVEL_REQUIRED, instead of being
 // spread as well as can be. Leaders go only to ISR members on brokers that are ready; brokers that came back lately are
 // Unsettled and get none by balancing, and partitions that were balanced lately are Cooling. Who calls decides how often
-// and how many at a time: every proposal of leaders takes a bound, and what it keeps back is in Skipped.
+// and how many at a time: what such a bound keeps back is in Skipped.
 //
 // Reasons (reason.go) are codes with arguments, CODE name=value …, in one grammar for what is done and what is not. They
 // depend on nothing else here.
@@ -98,6 +97,7 @@
 // to their replicas, made even by such chains too (matching.go). Every step lowers the sum of load²/weight, and whether
 // there is one depends on the state alone: so a plan that has been carried out leaves nothing to plan.
 //
-// The copies of evening out are the lower bound in most clusters; where racks force chains, up to a third more and six. In
-// sum over many mixed clusters it is less than one in fifty.
+// The copies of evening out are the lower bound in most clusters: over 300 mixed ones the excess is less than one in fifty in
+// sum, and none in four of five. Where racks let a replica reach its broker only over a third one, it is more: the
+// worst of some ten thousand small clusters drawn at random needed 24 copies where the bound is 13.
 package placement

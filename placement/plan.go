@@ -53,7 +53,7 @@ type Skip struct {
 type Plan struct {
 	Moves []Move
 	// Copies and Bytes are the sums over the moves. FewestCopies and FewestBytes are lower bounds: what any plan has to copy
-	// that gives each broker as much as this one, and replaces what has to be replaced.
+	// that gives each broker as many replicas as this one, spreads as well, and replaces what has to be replaced.
 	Copies, FewestCopies int
 	Bytes, FewestBytes   int64
 	// Reordered counts the moves that copy nothing: only the order of preference changes.

