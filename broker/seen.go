@@ -58,6 +58,7 @@ func (s *Server) keepSeen() {
 			return
 		}
 		kept, last = seen, time.Now()
+		s.log.Debug().Uint64("controller_epoch", uint64(seen.Controller)).Uint64("revision", uint64(seen.Sequence)).Msg("position kept")
 	}
 }
 

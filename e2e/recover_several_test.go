@@ -53,6 +53,7 @@ func (s *several) lend(names ...string) (lent []*process) {
 // the brokers know, and every acknowledged record is served.
 func TestB119TheStoresOfThreeControllersGoBackAndAreRecovered(t *testing.T) {
 	s := newSeveral(t, 3)
+	s.brokerArgs = []string{"-v"}
 	s.createOn("t", 1, 2, "b1", "b2", "b3")
 	s.write("t", 0, 50)
 	s.fullISR("t")
