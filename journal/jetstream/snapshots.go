@@ -59,10 +59,32 @@ func EnsureSnapshots(ctx context.Context, client js.JetStream, cluster messages.
 			store, err = client.ObjectStore(ctx, want.Bucket)
 		}
 	}
+	if err == nil {
+		store, err = readByLeader(ctx, client, store, want.Bucket)
+	}
 	if err != nil {
 		return nil, messages.Errorf(messages.CodeUnavailable, "the object store %s cannot be opened: %v", want.Bucket, err)
 	}
 	return &Snapshots{js: client, store: store, bucket: want.Bucket}, nil
+}
+
+// readByLeader has the heads of objects read from the leader of the stream alone. Object stores are made so that any replica may
+// answer, and one that is behind says that a snapshot which was just written, or the only one behind which the journal was
+// cut, is not there.
+func readByLeader(ctx context.Context, client js.JetStream, store js.ObjectStore, bucket string) (js.ObjectStore, error) {
+	stream, err := client.Stream(ctx, "OBJ_"+bucket)
+	if err != nil {
+		return nil, err
+	}
+	config := stream.CachedInfo().Config
+	if !config.AllowDirect {
+		return store, nil
+	}
+	config.AllowDirect = false
+	if _, err := client.UpdateStream(ctx, config); err != nil {
+		return nil, err
+	}
+	return client.ObjectStore(ctx, bucket) // the one before goes on as it was opened
 }
 
 func objectName(at messages.Sequence) string { return fmt.Sprintf("%020d", at) }

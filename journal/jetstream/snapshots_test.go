@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 
 	js "github.com/nats-io/nats.go/jetstream"
@@ -121,5 +123,37 @@ func TestALogBeginsWhereItIsTold(t *testing.T) {
 	}
 	if err := log.Begin(t.Context(), 9_000_000_000); messages.CodeOf(err) != messages.CodeClusterMismatch {
 		t.Errorf("a log with an entry begins anew: %v", err)
+	}
+}
+
+func TestNoReplicaThatIsBehindAnswersForASnapshot(t *testing.T) {
+	client := connect(t, startServer(t, t.TempDir()))
+	if _, err := client.CreateObjectStore(t.Context(), BucketConfig("older", 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []messages.ClusterName{"new", "older"} {
+		for range 2 { // made, and found
+			s, err := EnsureSnapshots(t.Context(), client, cluster, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream, err := client.Stream(t.Context(), "OBJ_"+messages.SnapshotBucket(cluster))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stream.CachedInfo().Config.AllowDirect {
+				t.Errorf("any replica answers for the snapshots of cluster %q", cluster)
+			}
+			if err := s.Save(t.Context(), 7, strings.NewReader("x")); err != nil {
+				t.Error(err)
+			}
+			r, err := s.Load(t.Context(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); err != nil || string(got) != "x" || r.Close() != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
 	}
 }
